@@ -42,6 +42,14 @@ def dy() -> Any:
     return chosen.subject()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What runs keep for later ones goes to a folder of this run of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DYNET_COMPAT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def fresh_graph(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each test that uses the library starts with an empty graph and a known random stream."""

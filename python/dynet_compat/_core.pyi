@@ -265,15 +265,14 @@ class _Region:
         """Its items, for a loop that calls the region with each."""
     def statistics(self) -> Any:
         """How often the region was recorded by one call."""
-    def when_disabled(self, callback: Any) -> Any:
-        """Calls it once, when the region is given up."""
 
 @final
 class _WalkedFunction:
     """a function, recorded by one call."""
     def __new__(cls, name: str, resolve: Any, recording: Any) -> _WalkedFunction: ...
-    def define(self, code: Any, program: Any, own: Any) -> Any:
-        """The program of functions with this code. `own`: they ask this object."""
+    def define(self, code: Any, program: Any, regions: Any, own: Any) -> Any:
+        """The program of functions with this code; `regions`: a dict. `own`: the functions ask this
+        object."""
     def statistics(self) -> Any:
         """How often the function was recorded by one call."""
 
@@ -895,6 +894,9 @@ def _restore_child(
     parameters: Any,
     lookups: Any,
 ) -> Any: ...
+def _restore_code(function: Any, old: Any, regions: Any) -> Any:
+    """The function gets its old code back when all these regions, which are those in its new one, are
+    given up."""
 def _restore_parameter(root: Any, name: str, sizes: Any, count: Any, updated: Any, values: Any) -> Any: ...
 def _restore_root(state: Any, factor: Any) -> Any: ...
 def _roll_back(arg0: Any) -> None: ...

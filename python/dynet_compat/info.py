@@ -58,7 +58,7 @@ def _cpu() -> dict[str, Any]:
 def _gpu() -> dict[str, Any]:
     """Devices, driver, compiler and cache of kernels, or what is missing of them."""
     from .cuda import cublas, find_nvrtc
-    from .cuda.cache import root
+    from .files.cache import root
 
     found = devices.gpus()
     version = found["version"]

@@ -246,10 +246,23 @@ void Region::disable(const std::string& reason) {
   // Released last, as that may call this region.
   const TraceSession session = std::exchange(session_, {});
   const auto specialisations = std::exchange(specialisations_, {});
-  for (const Owned& callback : std::exchange(when_disabled_, {})) {
-    const Owned none = Owned::steal(PyObject_CallNoArgs(callback.get()));
-    if (!none) PyErr_WriteUnraisable(callback.get());
-  }
+  for (const auto& restorer : std::exchange(restorers_, {})) restorer->forget_region();
+}
+
+CodeRestorer::CodeRestorer(PyObject* function, PyObject* old, size_t regions)
+    : function_(Owned::steal(PyWeakref_NewRef(function, nullptr))),
+      old_(old),
+      new_(PyFunction_GET_CODE(function)),
+      in_use_(regions) {
+  if (!function_) throw PythonError();
+}
+
+void CodeRestorer::forget_region() {
+  if (--in_use_ > 0) return;
+  const Owned function(reinterpret_cast<PyWeakReference*>(function_.get())->wr_object);
+  if (!PyFunction_Check(function.get()) || PyFunction_GET_CODE(function.get()) != new_.get()) return;
+  if (PyObject_SetAttrString(function.get(), "__code__", old_.get()) < 0)
+    PyErr_WriteUnraisable(function.get());
 }
 
 // ---------------------------------------------------------------- payoff
@@ -361,12 +374,25 @@ constexpr PyCFunction drop = plain([](PyObject* self) {
   return Owned(Py_None).release();
 });
 
-PyObject* when_disabled(PyObject* self, PyObject* callback) {
+PyObject* restore_code(PyObject*, PyObject* args) {
+  PyObject *function, *old, *regions;
+  if (!PyArg_ParseTuple(args, "O!O!O!:_restore_code", &PyFunction_Type, &function, &PyCode_Type, &old,
+                        &PyList_Type, &regions))
+    return nullptr;
   return guarded([&] {
-    core_of(self)->when_disabled(callback);
+    const auto n = PyList_GET_SIZE(regions);
+    const auto restorer = std::make_shared<CodeRestorer>(function, old, static_cast<size_t>(n));
+    for (Py_ssize_t i = 0; i < n; ++i)
+      if (Region* region = region_in(PyList_GET_ITEM(regions, i))) region->add_restorer(restorer);
     return Owned(Py_None).release();
   });
 }
+
+PyMethodDef functions[] = {
+    {"_restore_code", restore_code, METH_VARARGS,
+     "_restore_code(function, old, regions)\n\nThe function gets its old code back when all these regions, "
+     "which are those in its new one, are given up."},
+    {nullptr, nullptr, 0, nullptr}};
 
 PyObject* is_foreign(PyObject*, PyObject*) {
   PyObject *type, *value, *traceback;
@@ -420,8 +446,6 @@ PyMethodDef methods[] = {
     {"last", last, METH_O, "last(result)\n\nkeep(result), and the statements ran."},
     {"loop", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(loop)), METH_FASTCALL,
      "loop(reads, iterable, zip=None)\n\nIts items, for a loop that calls the region with each."},
-    {"when_disabled", when_disabled, METH_O,
-     "when_disabled(callback)\n\nCalls it once, when the region is given up."},
     plain_method("__reduce__", reduce, nullptr),
     plain_method("statistics", statistics, "statistics()\n\nHow often the region was recorded by one call."),
     {nullptr, nullptr, 0, nullptr}};
@@ -440,6 +464,7 @@ void add_regions(PyObject* module) {
   add_type(module, RegionType);
   add_region_loops();
   add_walked_functions(module);
+  if (PyModule_AddFunctions(module, functions) < 0) throw PythonError();
 }
 
 }  // namespace dyc::py

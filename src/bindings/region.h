@@ -29,6 +29,19 @@ namespace dyc::py {
 class LoopIterator;
 class LoopReplayer;
 
+// Gives a function its old code back when none of the regions in its new one is in use any more. This is no
+// Python code, as an exception of a signal's handler that came in it would be lost.
+class CodeRestorer {
+ public:
+  // `regions`: how many there are in the function's code.
+  CodeRestorer(PyObject* function, PyObject* old, size_t regions);
+  void forget_region();
+
+ private:
+  Owned function_, old_, new_;  // function_: a weak reference
+  size_t in_use_;
+};
+
 class Region {
  public:
   Region();                                     // of another process: the statements always run
@@ -53,8 +66,7 @@ class Region {
     if (pending_item_.items == items) pending_item_ = {};
   }
   const RegionLoop& loop() const;  // throws PythonError where there is none
-  // Is called once, when the region is disabled.
-  void when_disabled(PyObject* callback) { when_disabled_.emplace_back(callback); }
+  void add_restorer(std::shared_ptr<CodeRestorer> restorer) { restorers_.push_back(std::move(restorer)); }
   PyObject* statistics() const;
 
  private:
@@ -126,7 +138,7 @@ class Region {
   Payoff payoff_;
   int64_t plain_start_ = 0;  // of statements that run without a session, to be timed; 0: none do
   const Engine* plain_engine_ = nullptr;
-  std::vector<Owned> when_disabled_;
+  std::vector<std::shared_ptr<CodeRestorer>> restorers_;
   bool busy_ = false, walked_ = false;  // walked_: a Walker has recorded it
   std::string disabled_, refusal_;      // why it is disabled; why the last run was not learned from
 };

@@ -8,7 +8,7 @@ namespace dyc::py {
 
 namespace {
 
-WalkNode parse_node(PyObject* spec) {
+WalkNode parse_node(PyObject* spec, PyObject* regions) {
   WalkNode node;
   int kind;
   unsigned number;
@@ -18,11 +18,12 @@ WalkNode parse_node(PyObject* spec) {
   node.number = number;
   node.object = node.kind == WalkNode::attribute ? interned(object) : Owned(object);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts); ++i)
-    node.parts.push_back(parse_node(PyTuple_GET_ITEM(parts, i)));
+    node.parts.push_back(parse_node(PyTuple_GET_ITEM(parts, i), regions));
   if (node.kind != WalkNode::region) return node;
-  Region* region = region_in(object);
+  PyObject* named = regions ? PyDict_GetItemWithError(regions, object) : nullptr;
+  Region* region = named ? region_in(named) : nullptr;
   if (!region) {
-    PyErr_SetString(PyExc_TypeError, "expected a _Region");
+    if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "expected the name of a _Region, got %R", object);
     throw PythonError();
   }
   node.use = std::make_shared<RegionUse>(*region);
@@ -37,7 +38,8 @@ auto& programs() {
 
 }  // namespace
 
-WalkProgram::WalkProgram(PyObject* of, PyObject* spec) : code(Owned::steal(PyWeakref_NewRef(of, nullptr))) {
+WalkProgram::WalkProgram(PyObject* of, PyObject* spec, PyObject* regions)
+    : code(Owned::steal(PyWeakref_NewRef(of, nullptr))) {
   if (!code) throw PythonError();
   if (spec == Py_None) return;
   const char* text;
@@ -50,7 +52,7 @@ WalkProgram::WalkProgram(PyObject* of, PyObject* spec) : code(Owned::steal(PyWea
     parameters.emplace_back(PyTuple_GET_ITEM(names, i));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(cells); ++i)
     free.push_back(static_cast<uint32_t>(PyLong_AsUnsignedLong(PyTuple_GET_ITEM(cells, i))));
-  body = parse_node(statements);
+  body = parse_node(statements, regions);
   if (PyErr_Occurred()) throw PythonError();
   usable = true;
 }
@@ -64,8 +66,8 @@ WalkProgram* find_program(PyObject* code) {
   return at != programs().end() && at->second->is_of(code) ? at->second.get() : nullptr;
 }
 
-void define_program(PyObject* code, PyObject* spec) {
-  auto program = std::make_unique<WalkProgram>(code, spec);
+void define_program(PyObject* code, PyObject* spec, PyObject* regions) {
+  auto program = std::make_unique<WalkProgram>(code, spec, regions);
   std::erase_if(programs(), [](const auto& p) { return p.second->is_of(Py_None); });  // those that are gone
   programs()[code] = std::move(program);
 }

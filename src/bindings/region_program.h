@@ -104,8 +104,8 @@ struct WalkNode {
 
 struct WalkProgram {
   // `spec`: (name, names of parameters ("" where only by place), number of slots, numbers of cells that it
-  // reads, block). Throws PythonError.
-  WalkProgram(PyObject* code, PyObject* spec);
+  // reads, block). `regions`: a dict, name -> region; may be null. Throws PythonError.
+  WalkProgram(PyObject* code, PyObject* spec, PyObject* regions);
   bool is_of(PyObject* object) const;
 
   Owned code;  // a weak reference
@@ -120,6 +120,6 @@ struct WalkProgram {
 // The program of this code; null: there is none yet.
 WalkProgram* find_program(PyObject* code);
 // `spec` None: code that the Walker cannot run.
-void define_program(PyObject* code, PyObject* spec);
+void define_program(PyObject* code, PyObject* spec, PyObject* regions = nullptr);
 
 }  // namespace dyc::py

@@ -73,11 +73,11 @@ PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
 }
 
 PyObject* define(PyObject* self, PyObject* const* args, Py_ssize_t n) {
-  if (n != 3 || !PyCode_Check(args[0]))
-    return PyErr_Format(PyExc_TypeError, "define(): expected code, program, whether the code is its own");
+  if (n != 4 || !PyCode_Check(args[0]) || !PyDict_Check(args[2]))
+    return PyErr_Format(PyExc_TypeError, "define(): expected code, program, regions, whether it is its own");
   return guarded([&] {
-    if (args[2] == Py_True) core_of(self)->code = args[0];
-    define_program(args[0], args[1]);
+    if (args[3] == Py_True) core_of(self)->code = args[0];
+    define_program(args[0], args[1], args[2]);
     return Owned(Py_None).release();
   });
 }
@@ -116,7 +116,8 @@ void dealloc(PyObject* self) {
 
 PyMethodDef methods[] = {
     {"define", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(define)), METH_FASTCALL,
-     "define(code, program, own)\n\nThe program of functions with this code. `own`: they ask this object."},
+     "define(code, program, regions, own)\n\nThe program of functions with this code; `regions`: a dict. "
+     "`own`: the functions ask this object."},
     plain_method("__reduce__", reduce, nullptr),
     plain_method("statistics", statistics,
                  "statistics()\n\nHow often the function was recorded by one call."),

@@ -276,12 +276,12 @@ def test_works_without_a_cache(
 
 
 def test_the_disk_is_full(compiler: Counting, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dynet_compat.cuda import cache
+    from dynet_compat.files import cache
 
-    def full(fd: int) -> None:
+    def full(*names: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache.os, "fsync", full)
+    monkeypatch.setattr(cache.os, "replace", full)
     assert compiled(compiler, "add<1>") and entries(kept) == []
     assert list((kept / "kernels").glob("*/*")) == [], "no half of a file is left"
 

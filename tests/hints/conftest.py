@@ -1,7 +1,7 @@
 """Fixtures of the tests of hints."""
 
 import pytest
-from dynet_compat.hints.rewrite.rewriter import Rewriter
+from dynet_compat.hints.rewrite.walked_functions import WalkedFunctions
 from support.hinted_programs import active, own_modules  # noqa: F401
 from support.region_models import pair  # noqa: F401
 
@@ -9,4 +9,4 @@ from support.region_models import pair  # noqa: F401
 @pytest.fixture
 def only_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     """No function with loops is walked: regions record their iterations."""
-    monkeypatch.setattr(Rewriter, "_may_be_head", lambda self, node: node in self.recursive)
+    monkeypatch.setattr(WalkedFunctions, "_may_be_head", lambda self, node: node in self.graph.recursive)

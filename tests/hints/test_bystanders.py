@@ -156,6 +156,39 @@ def test_exceptions_of_handlers_arrive(pair: Callable[[str], Any], kind: type) -
     assert arrived == 20 and p.hits > 1000
 
 
+def test_exceptions_of_handlers_arrive_where_regions_are_given_up(pair: Callable[[str], Any]) -> None:
+    """20,000 functions with one region get their old code back in one call, which takes a while."""
+    source = "def make():\n  def f(x, s):\n    z = dy.tanh(x)\n    return z * s\n  return f\n"
+    source += "fs = [make() for _ in range(20000)]\n"
+
+    def ring(*_: Any) -> None:
+        raise Late("late")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    calls, arrived = 0, 0
+    x = dy.inputVector([1, 2])
+    try:
+        for alarm in (False, True):
+            fs = pair(source).other.fs
+            new = fs[0].__code__
+            for i in range(calls - 1 if alarm else 10000):
+                fs[0](x, float(i))
+                if fs[0].__code__ is not new:
+                    calls = i + 1
+                    break
+            if alarm:
+                assert fs[-1].__code__ is new
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0005)
+                    fs[0](x, float(calls - 1))
+                    time.sleep(1)
+                except Late:
+                    arrived += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert calls > 100 and fs[-1].__code__ is not new and arrived == 1
+
+
 def test_names_without_values_fail_where_they_are_read(pair: Callable[[str], Any]) -> None:
     p = pair("""
         def f(x, n):

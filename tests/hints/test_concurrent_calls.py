@@ -150,15 +150,14 @@ def analysed_file(script: Path) -> object:
 
 def test_code_stays_when_its_regions_are_given_up(tmp_path: Path) -> None:
     import dynet_compat
-    from dynet_compat.hints.rewrite import patch, rewriter
+    from dynet_compat.hints.rewrite import linking, patch, rewriter
 
     script = program(tmp_path, TOGETHER["statements"])
     [record] = independent_calls(analysed_file(script))
     decider = object()
-    new = rewriter.Rewriter(
-        script.read_text(), str(script), {"dy": dynet_compat}, None, [(record, decider)]
-    )
-    [code] = [code for _, code in new.codes().values() if code.co_name == "expand"]
+    new = rewriter.Rewriter(script.read_text(), str(script), {"dy": dynet_compat}, None, [(record, decider)])
+    linked = linking.link(new.rewritten(), new.constants)
+    [code] = [code for _, code in linked.codes.values() if code.co_name == "expand"]
     assert decider in list(patch._added(code))
 
 

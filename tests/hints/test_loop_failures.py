@@ -330,5 +330,5 @@ def test_which_loops(loop: str) -> None:
         f" {line}\n" for line in loop.splitlines()
     )
     r = rewriter.Rewriter(source, "script.py", {"dy": dy})
-    r.codes()
+    r.rewritten()
     assert ast.unparse(r.tree).count(".loop(") == KINDS[loop]

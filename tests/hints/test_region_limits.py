@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -264,6 +265,12 @@ def test_review_finds_a_template_that_is_wrong(pair: Callable) -> None:
     assert "something else" in s["off"]
 
 
+def test_functions_of_modules_in_modules_are_no_methods_of_states() -> None:
+    source = "def f(x):\n  p = os.path.output()\n  y = dy.tanh(x)\n  return y + x\n"
+    code = rewriter.Rewriter(source, "script.py", {"dy": dy, "os": os}).rewritten()
+    assert [f.line for f in code.found] == [3]
+
+
 def test_blocks_found_in_examples() -> None:
     folder = Path(__file__).resolve().parents[2] / "examples"
     found = {}
@@ -272,9 +279,8 @@ def test_blocks_found_in_examples() -> None:
         for name in ("treelstm", "parser"):
             module = importlib.import_module(name)
             source = (folder / f"{name}.py").read_text()
-            r = rewriter.Rewriter(source, str(module.__file__), vars(module))
-            r.codes()
-            found[name] = {f.qualname for f in r.found}
+            code = rewriter.Rewriter(source, str(module.__file__), vars(module)).rewritten()
+            found[name] = {f.qualname for f in code.found}
     finally:
         sys.path.remove(str(folder))
     assert {"TreeLSTM.inner_state", "TreeLSTM.leaf_state", "TreeLSTM.gate"} <= found["treelstm"]
@@ -385,7 +391,7 @@ def test_iterables_that_run_code_between_items(pair: Callable) -> None:
 
 def test_what_ends_a_region() -> None:
     source = "def f(x):\n  a = dy.tanh(x)\n  b = a.value()\n  c = dy.exp(a)\n  return dy.tanh(c)\n"
-    r = rewriter.Rewriter(source, "script.py", {"dy": dy})
-    r.codes()
-    assert [f.line for f in r.found] == [4]
-    assert isinstance(r.found[0].region.returned, values.Recorded)
+    code = rewriter.Rewriter(source, "script.py", {"dy": dy}).rewritten()
+    assert [f.line for f in code.found] == [4]
+    [(_, _, _, _, (result, _), _)] = code.regions.values()
+    assert result == values.RECORDED, "its only result is what it returns"

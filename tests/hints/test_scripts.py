@@ -21,7 +21,7 @@ if IS_REFERENCE:
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from dynet_compat.hints.analysis.script import ScriptAnalysis  # noqa: E402
 from dynet_compat.hints.compiler import hints_of, listings_of  # noqa: E402
-from dynet_compat.hints.rewrite.rewriter import FoundRegion  # noqa: E402
+from dynet_compat.hints.rewrite.linking import FoundRegion  # noqa: E402
 from sources import EXAMPLES, SCRIPTS  # noqa: E402
 
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.py"))

@@ -22,6 +22,7 @@ import dynet_compat as dy
 import pytest
 from dynet_compat.hints import runtime
 from dynet_compat.hints.rewrite import code_objects, patch, recording, rewriter
+from dynet_compat.hints.rewrite.linking import link
 from sources import EXAMPLES
 from support.hinted_programs import STEPS, F
 
@@ -217,7 +218,7 @@ def test_one_module_that_fails_does_not_disable_the_others(
     assert sum("bad.py is left as it is" in r.getMessage() for r in caplog.records) == 1
     other = own_modules("other", F)
     code = other.f.__code__
-    monkeypatch.setattr(patch, "Rewriter", None)  # a mistake of ours
+    monkeypatch.setattr(rewriter, "Rewriter", None)  # a mistake of ours
     active.apply()
     assert other.f.__code__ is code
     assert sum("other.py is left as it is" in r.getMessage() for r in caplog.records) == 1
@@ -290,7 +291,7 @@ def test_looking_at_a_module_takes_a_few_times_as_long_as_compiling_it() -> None
     gc.disable()
     try:
         compiled = least(lambda text: compile(ast.parse(text), "x", "exec"))
-        looked = least(lambda text: rewriter.Rewriter(text, "x", {"dy": dy}).codes())
+        looked = least(lambda text: link(rewriter.Rewriter(text, "x", {"dy": dy}).rewritten(), {}))
     finally:
         gc.enable()
     assert looked < 3.5 * compiled, f"{looked * 1e3:.0f} ms, and {compiled * 1e3:.0f} ms to compile"
@@ -320,7 +321,7 @@ def test_only_what_changes_is_compiled() -> None:
     for start, end in starts.items():
         text = source.format(start).replace("\n", end)
         r = rewriter.Rewriter(text.encode(), "x", {"dy": dy})
-        codes = r.codes()
+        codes = link(r.rewritten(), {}).codes
         assert {key[-1][0] for key in codes} == {"f", "two"}
         compiled = compile(text, "x", "exec", dont_inherit=True)
         functions = [c for key, c in code_objects.codes(compiled) if key in codes]

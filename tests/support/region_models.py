@@ -59,7 +59,7 @@ class Pair:
 @contextlib.contextmanager
 def two_models(
     path: Path, source: str, name: str
-) -> Iterator[tuple[list[ModuleType], list[Any], patch.Rewriter]]:
+) -> Iterator[tuple[list[ModuleType], list[Any], patch.LinkedModule]]:
     """A random program as it was written and under hints, and a model of each from the same random numbers.
     At the end no region may have recorded something else than it had learned."""
     path.write_text(source)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
+from ..files.cache import key_of
 from . import sources
-from .cache import Cache, CompiledKernels, key_of
+from .cache import Cache, CompiledKernels
 from .nvrtc import CompileError, Nvrtc, find_nvrtc
 
 # Expressions name kernels as inside dyc::cuda; NVRTC looks them up at the end of the file.

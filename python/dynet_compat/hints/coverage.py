@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import _core
 
 if TYPE_CHECKING:
-    from .rewrite.rewriter import Rewriter
+    from .rewrite.linking import LinkedModule
     from .runtime import Active
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -28,9 +28,9 @@ class RewrittenFile(NamedTuple):
     refused: list[tuple[int, int, int, str]]
 
     @classmethod
-    def of(cls, rewriter: Rewriter) -> RewrittenFile:
-        found = zip(rewriter.found, rewriter.regions.values())
-        refused = [(r.line, r.last_line, r.reason_line, r.reason) for r in rewriter.refused]
+    def of(cls, module: LinkedModule) -> RewrittenFile:
+        found = zip(module.found, module.regions.values())
+        refused = [(r.line, r.last_line, r.reason_line, r.reason) for r in module.refused]
         return cls([(f.line, f.last_line, region) for f, region in found], refused)
 
     def reason(self, line: int) -> str:

@@ -111,7 +111,7 @@ class Active:
         for (path, (module, data)), own in zip(modules.items(), functions):
             loops = [(m.record, m) for m in self.loops.get(path, ())]
             try:
-                rewritten = patch.rewrite_module(module, data, self.wanted.get(path), loops, own)
+                rewritten = patch.rewrite_module(module, data, self.wanted.get(path), loops, own, True)
                 self.found[path] = list(rewritten.regions.values())
                 self.rewritten[path] = coverage.RewrittenFile.of(rewritten)
             except Exception as error:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import ast
 from typing import Optional
 
+from .linking import READ_ARGMAX
 from .trees import DEFINITIONS, locate, nodes_of
-
-PLACEHOLDER = "\0read argmax"  # stands for the function that is called
 
 _METHODS = ("npvalue", "value", "vec_value")
 
@@ -22,7 +21,7 @@ def replace(function: ast.FunctionDef) -> int:
     found = [(n, _arguments(n)) for n in nodes if isinstance(n, ast.Call)]
     changed = [(n, arguments) for n, arguments in found if arguments is not None]
     for n, arguments in changed:
-        new = locate(ast.Call(ast.Constant(PLACEHOLDER), arguments, []), n)
+        new = locate(ast.Call(ast.Constant(READ_ARGMAX), arguments, []), n)
         n.func, n.args = new.func, new.args
     return len(changed)
 

@@ -7,8 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from . import derived
+from .code_objects import Place
 from .recording import is_recording_name
 from .scopes import MOST_DEPTH, NotTraceable, Scope, is_private
+from .trees import root_of
 from .values import ARGUMENT, ATTRIBUTE, Constant, Defaults, Recorded, RegionSource, Sources, Value
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ class Callee(NamedTuple):
     """A function of the script that is called by a name or as a method of `self`."""
 
     node: ast.FunctionDef
-    codes: list[Any]  # filled with its code objects when the module has been compiled again
+    place: Place
     owner: Optional[ast.expr] = None  # the object whose method it is
     own: bool = False  # defined in the function that the region is in
 
@@ -82,7 +84,7 @@ def call(region: TracedRegion, e: ast.Call) -> Value:
     if not isinstance(source, RegionSource) or source.kind not in (ARGUMENT, ATTRIBUTE):
         raise NotTraceable("it calls a function that is no name")
     source.called = True
-    source.codes = called.codes
+    source.callee = called.place
     source.defaults = _defaults(called.node)
     source.own = called.own
     if isinstance(owner, RegionSource):
@@ -101,7 +103,7 @@ def _argument(region: TracedRegion, e: ast.expr) -> Value:
         return region.value(e)
     if region.frame.is_local(e.func.id):
         return region.value(e)
-    if region.frame.scope.module.look_up(e.func) not in (list, tuple):
+    if region.frame.scope.module.meaning(e.func) not in ("builtin list", "builtin tuple"):
         return region.value(e)
     region.use(region.name(e.func.id), index=False)
     return region.value(e.args[0])
@@ -111,7 +113,9 @@ def _state_of(region: TracedRegion, e: ast.expr) -> Optional[Value]:
     """The value whose method is called, if it can be an RNN state."""
     if isinstance(e, ast.Name) and _is_self(region, e.id):
         return None
-    if isinstance(region.frame.scope.module.look_up(e), type(ast)) and e.id not in region.frame.scope.local:  # type: ignore[attr-defined]
+    scope = region.frame.scope
+    root = root_of(e)
+    if root and root not in scope.local and scope.module.meaning(e) == "module":
         return None
     return region.value(e)
 
@@ -138,27 +142,24 @@ def callee(region: TracedRegion, f: ast.expr) -> Optional[Callee]:
         own = None if region.frame.depth or f.id in region.frame.env else scope.own_function(f.id)
         if own is None:
             raise NotTraceable(f"it calls {_name(f)}(), a local name")
-        return Callee(own, scope.module.codes_of(own), own=True)
+        return Callee(own, scope.module.callee(own), own=True)
     if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name) and _is_self(region, f.value.id):
         node = scope.module.method(scope.cls, f.attr)
         if node is None and any(word in f.attr for word in _ACTIVATIONS):
             return None
         if node is None:
             raise NotTraceable(f"it calls {_name(f)}(), which is no method of the class")
-        return Callee(node, scope.module.codes_of(node), f.value)
+        return Callee(node, scope.module.callee(node), f.value)
     if isinstance(f, ast.Attribute) and is_recording_name(f.attr) and _is_toolkit(region, f.value):
         return None
-    root = f
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    if not isinstance(root, ast.Name) or region.frame.is_local(root.id):
+    root = root_of(f)
+    if not root or region.frame.is_local(root):
         raise NotTraceable(f"it calls {_name(f)}()")
-    function = scope.module.look_up(f)
-    if function is not None and scope.module.recording(function):
+    if scope.module.meaning(f) == "op":
         return None
     if isinstance(f, ast.Name) and f.id in scope.module.functions:
         node = scope.module.functions[f.id]
-        return Callee(node, scope.module.codes_of(node))
+        return Callee(node, scope.module.callee(node))
     raise NotTraceable(f"it calls {_name(f)}()")
 
 

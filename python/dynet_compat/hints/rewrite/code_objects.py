@@ -14,7 +14,8 @@ from typing import Any, Union
 
 from .trees import DEFINITIONS, WITH_NAMES_OF_THEIR_OWN, any_in, nodes_of, suite_fields
 
-Key = tuple[tuple[str, int], ...]  # of a code object: names and first lines, from the outside in
+Place = tuple[str, int]  # of a function: name and first line
+Key = tuple[Place, ...]  # of a code object, from the outside in
 
 
 @contextlib.contextmanager

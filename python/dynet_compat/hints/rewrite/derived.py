@@ -7,7 +7,6 @@ values that seldom change: attributes of objects, and globals.
 from __future__ import annotations
 
 import ast
-import builtins
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from .scopes import NotTraceable
@@ -90,7 +89,7 @@ def call(region: TracedRegion, e: ast.Call) -> Optional[Value]:
         return _expr(region, f.value, e) if f.attr == "expr" else None
     if not isinstance(f, ast.Name) or f.id not in _PURE or e.keywords or region.frame.is_local(f.id):
         return None
-    if region.frame.scope.module.look_up(f) is not getattr(builtins, f.id):
+    if region.frame.scope.module.meaning(f) != f"builtin {f.id}":
         return None
     values = [region.value(a) for a in e.args]
     if not all(seldom_changes(region, v) for v in values):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Union
 
 from ..analysis.api import DYNET_MODULES
 from ..analysis.load import Source, absolute
-from .recording import api
-from .rewriter import FoundRegion, Refusal, Rewriter
-from .scopes import Module
-from .trees import DEFINITIONS, WITH_NAMES_OF_THEIR_OWN, functions, may_change, nodes_of
+from .linking import FoundRegion, Refusal
+from .recording import api, look_up
+from .rewriter import Rewriter
+from .trees import DEFINITIONS, WITH_NAMES_OF_THEIR_OWN, dotted, functions, may_change, nodes_of
 
 if TYPE_CHECKING:
     from ..hints_file import IndependentCalls, IndependentLoop, RecordingFunction
@@ -58,7 +58,7 @@ def list_regions(
         own_loops = [(loop, None) for loop in loops if loop.file == source.path]
         rewriter = Rewriter(source.data, source.path, dict(names.of(source)), of_file, own_loops)
         rewriter.find()
-        listing.regions, listing.refused = rewriter.found, rewriter.refused
+        listing.regions, listing.refused = rewriter.writer.found, rewriter.writer.refused
     return found
 
 
@@ -86,10 +86,9 @@ class _Names:
                 self._import_from(names, s, source)
             elif isinstance(s, ast.Name) and not isinstance(s.ctx, ast.Load):
                 names[s.id] = object()
-        module = Module(ast.Module([], []), names, lambda _: False)
         for s in source.tree.body:
             if isinstance(s, ast.Assign) and isinstance(s.value, (ast.Name, ast.Attribute)):
-                value = module.look_up(s.value)  # of another name for a known function
+                value = look_up(names, dotted(s.value))  # of another name for a known function
                 names.update((t.id, value) for t in s.targets if isinstance(t, ast.Name) and value)
         return names
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import types
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ... import _core
 from .code_objects import Key
-from .rewriter import Rewriter
+from .kept import KeptCode
+from .linking import LinkedModule, link
 
 if TYPE_CHECKING:
     from ..hints_file import IndependentCalls, IndependentLoop
@@ -27,7 +27,8 @@ def rewrite_module(
     wanted: Optional[set[str]] = None,
     loops: Iterable[tuple[Union[IndependentLoop, IndependentCalls], Any]] = (),
     functions: Optional[list[types.FunctionType]] = None,
-) -> Rewriter:
+    kept: bool = False,
+) -> LinkedModule:
     """Replace the code of a module's functions by code in which one call records each region.
 
     Args:
@@ -37,16 +38,24 @@ def rewrite_module(
         wanted: qualified names of the functions; None: all.
         loops: those over instances, as Rewriter takes them.
         functions: of the module; None: search for them.
-    Returns:
-        What was found.
+        kept: may what was made of the same text in an earlier run be used, and this be kept?
     """
     if functions is None:
         [functions] = functions_of([module])
     filename = functions[0].__code__.co_filename if functions else str(module.__file__)
-    rewriter = Rewriter(source, filename, vars(module), wanted, loops)
-    replace_code(rewriter.codes(), functions)
-    rewriter.module.names = {}  # so that they are freed with the module
-    return rewriter
+    loops = list(loops)
+    file = KeptCode(source, filename, wanted) if kept and isinstance(source, bytes) and not loops else None
+    code, constants = file.read(vars(module)) if file else None, {}
+    if code is None:
+        from .rewriter import Rewriter  # here, as most scripts were looked at before
+
+        rewriter = Rewriter(source, filename, vars(module), wanted, loops)
+        code, constants = rewriter.rewritten(), rewriter.constants
+        if file:
+            file.write(code, rewriter.module.meanings)
+    linked = link(code, constants)
+    replace_code(linked.codes, functions)
+    return linked
 
 
 def replace_code(
@@ -63,24 +72,8 @@ def replace_code(
             n += 1
             added = [each for each in _added(new) if not isinstance(each, _core._WalkedFunction)]
             if added and all(isinstance(constant, _core._Region) for constant in added):
-                CodeRestorer(function, code, added)
+                _core._restore_code(function, code, added)
     return n
-
-
-class CodeRestorer:
-    """Gives a function its old code back when none of the regions in its new one is in use any more."""
-
-    def __init__(self, function: types.FunctionType, old: types.CodeType, regions: list[Any]) -> None:
-        self.function, self.old, self.new = weakref.ref(function), old, function.__code__
-        self.in_use = len(regions)
-        for region in regions:
-            region.when_disabled(self)
-
-    def __call__(self) -> None:
-        self.in_use -= 1
-        function = self.function()
-        if self.in_use == 0 and function is not None and function.__code__ is self.new:
-            function.__code__ = self.old
 
 
 def _added(code: types.CodeType) -> Iterator[Any]:

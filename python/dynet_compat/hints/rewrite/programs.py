@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from .code_objects import codes, silence
-from .recording import is_recording_name
 from .scopes import Module, is_private
 from .trees import any_in, assign, functions, is_generator, load, nodes_of
 from .values import written
@@ -51,36 +50,9 @@ class PlacedRegion(NamedTuple):
     first."""
 
     new: Replacement
-    region: Any
+    name: str
     statements: int = 1
     before: tuple[ast.stmt, ...] = ()
-
-
-def called(module: Module) -> dict[ast.FunctionDef, set[ast.FunctionDef]]:
-    """For each function all that it may call, directly or not, as far as names show."""
-    by_name: dict[str, list[ast.FunctionDef]] = {}
-    for _, node, _ in functions(module.tree):
-        by_name.setdefault(node.name, []).append(node)
-    calls = {node: _called(module.own_nodes(node), by_name) for nodes in by_name.values() for node in nodes}
-    found = {}
-    for node in calls:
-        seen: set[str] = set()
-        todo = list(calls[node])
-        while todo:
-            name = todo.pop()
-            if name not in seen:
-                seen.add(name)
-                todo += [n for f in by_name[name] for n in calls[f]]
-        found[node] = {f for name in seen for f in by_name[name]}
-    return found
-
-
-def _called(nodes: list[ast.AST], known: Mapping[str, Any]) -> set[str]:
-    """The known ones of the last names of what is called; what else is called may be objects."""
-    called = [n.func for n in nodes if isinstance(n, ast.Call)]
-    names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in called}
-    others = any(name not in known and not is_recording_name(name) for name in names)
-    return (names | ({"__call__"} if others else set())) & known.keys()
 
 
 class Program:
@@ -155,7 +127,7 @@ class Program:
         targets = tuple((SLOT, self._slot(name), None, ()) for name in new.names)
         lists = tuple(self.expression(append.code) for append in new.region.appends)
         parts = tuple((TUPLE, 0, None, p) for p in (arguments, targets, lists))
-        return REGION, flags, placed.region, (*parts, self._as_written(self.statement, new.region.statements))
+        return REGION, flags, placed.name, (*parts, self._as_written(self.statement, new.region.statements))
 
     def _as_written(self, describe: Callable[[Any], Node], parts: Iterable[Any]) -> Node:
         """What stands in the place of a region that cannot be used."""
@@ -325,7 +297,7 @@ class Program:
     def _element(self, placed: PlacedRegion, element: ast.expr) -> Node:
         arguments = tuple(self.expression(e) for e in written(placed.new.region.sources.all))
         as_written = self._as_written(self.expression, [element])
-        return REGION, _EXPRESSION, placed.region, ((TUPLE, 0, None, arguments), as_written)
+        return REGION, _EXPRESSION, placed.name, ((TUPLE, 0, None, arguments), as_written)
 
 
 def free_names(module: Module, qualname: str, node: ast.FunctionDef) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import sys
 import types
@@ -49,6 +50,28 @@ def is_recording(function: Any) -> bool:
 @functools.cache
 def is_recording_name(name: str) -> bool:
     return getattr(api(), name, None) in recording()
+
+
+def look_up(names: dict[str, Any], dotted: str) -> Any:
+    """The object that a dotted name means in a module with this dict; None if it is not known."""
+    first, *attributes = dotted.split(".")
+    value = names.get(first, getattr(builtins, first, None))
+    for attribute in attributes:
+        if type(value) is not types.ModuleType:  # attributes of modules only
+            return None
+        value = vars(value).get(attribute)
+    return value
+
+
+def meaning(value: Any) -> str:
+    """What the analysis of a script learns of an object that a global name means: whether it is a module, a
+    function that does nothing but record ops, or which of Python's own. Runs no code of the script."""
+    if issubclass(type(value), types.ModuleType):
+        return "module"
+    if is_recording(value):
+        return "op"
+    name = getattr(value, "__name__", "") if type(value) in (type, types.BuiltinFunctionType) else ""
+    return f"builtin {name}" if name and getattr(builtins, name, None) is value else ""
 
 
 def uses_dynet(names: dict[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Optional, Union
 from . import calls, derived
 from .calls import CallFrame
 from .scopes import NotTraceable, Scope, is_private
+from .trees import root_of
 from .values import (
     ARGUMENT,
     ATTRIBUTE,
@@ -169,14 +170,14 @@ class TracedRegion:
 
     def _may_append(self, to: ast.expr) -> bool:
         """Does the expression of the list mean the same after the region?"""
-        root = _root(to)
+        root = root_of(to)
         return root is not None and root not in self.env and not self.frame.depth
 
     def _assign(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
             if target.id in self.frame.scope.sums:
                 raise NotTraceable("a sum over instances")
-            if any(_root(append.code) == target.id for append in self.appends):
+            if any(root_of(append.code) == target.id for append in self.appends):
                 raise NotTraceable("a name that is assigned after append()")
             self.env[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
@@ -335,10 +336,3 @@ class TracedRegion:
         self.use(key, index=True)
         self.ops += 1
         return Recorded()
-
-
-def _root(e: ast.expr) -> Optional[str]:
-    """The name that a dotted name begins with."""
-    while isinstance(e, ast.Attribute):
-        e = e.value
-    return e.id if isinstance(e, ast.Name) else None

@@ -6,12 +6,11 @@ import ast
 from typing import Any, Optional
 
 from . import loops, values
+from .linking import UNBOUND
 from .region import TracedRegion
 from .scopes import Scope
 from .trees import arguments, assign, call_method, delete, load, locate, nodes_of
 from .values import Constant, Derived, OneOf, Recorded, RegionSource, Sequence, Value
-
-UNBOUND = "\0unbound"  # stands for NameError in the code
 
 
 class Replacement:
@@ -153,7 +152,7 @@ def _source(s: RegionSource, number: dict[RegionSource, int]) -> tuple[Any, ...]
         s.appended,
         s.indices,
         s.others,
-        s.codes,
+        s.callee,
         s.defaults,
         s.own,
         s.late,

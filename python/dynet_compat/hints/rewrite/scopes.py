@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import functools
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
-from .trees import DEFINITIONS, WAITS, WITH_NAMES_OF_THEIR_OWN, is_generator, nodes_of, own_nodes
+from .code_objects import Place
+from .recording import look_up, meaning
+from .trees import DEFINITIONS, WAITS, WITH_NAMES_OF_THEIR_OWN, dotted, is_generator, nodes_of, own_nodes
 
 _PATTERNS = ("MatchAs", "MatchStar", "MatchMapping")  # from Python 3.10 on
 _BINDERS = frozenset(
@@ -30,10 +31,9 @@ def is_private(name: str) -> bool:
 class Module:
     """A module of the script: what its names mean, as far as regions may rely on it."""
 
-    def __init__(self, tree: ast.Module, names: dict[str, Any], recording: Callable[[Any], bool]) -> None:
+    def __init__(self, tree: ast.Module, names: dict[str, Any]) -> None:
         self.tree = tree
         self.names = names  # the module's own dict
-        self.recording = recording  # is the object a function that does nothing but record?
         self.functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
         self.methods: dict[str, dict[str, ast.FunctionDef]] = {}
         self.bases: dict[str, list[str]] = {}
@@ -44,7 +44,8 @@ class Module:
                 self.written_in.update(dict.fromkeys(self.methods[node.name].values(), node.name))
                 self.bases[node.name] = [b.id for b in node.bases if isinstance(b, ast.Name)]
         self.own_nodes: Callable[[ast.FunctionDef], list[ast.AST]] = functools.cache(own_nodes)
-        self.codes: dict[ast.FunctionDef, list[Any]] = {}
+        self.callees: set[Place] = set()  # functions that regions call
+        self.meanings: dict[str, str] = {}  # of the names that were looked up
         self.used: dict[ast.FunctionDef, UsedNames] = {}
 
     def is_plain(self, node: ast.FunctionDef) -> bool:
@@ -58,8 +59,10 @@ class Module:
             self.used[node] = UsedNames(node, nodes_of(node) if inside else own)
         return self.used[node]
 
-    def codes_of(self, node: ast.FunctionDef) -> list[Any]:
-        return self.codes.setdefault(node, [])
+    def callee(self, node: ast.FunctionDef) -> Place:
+        """The place of a function that a region calls."""
+        self.callees.add((node.name, node.lineno))
+        return node.name, node.lineno
 
     def method(self, cls: Optional[str], name: str, depth: int = 0) -> Optional[ast.FunctionDef]:
         """The method of a class or of its bases, as far as the source shows."""
@@ -68,15 +71,12 @@ class Module:
         found = (self.method(base, name, depth + 1) for base in self.bases[cls])
         return self.methods[cls].get(name) or next(filter(None, found), None)
 
-    def look_up(self, code: ast.expr) -> Any:
-        """The object that a dotted global name means now; None if it is not known."""
-        if isinstance(code, ast.Name):
-            return self.names.get(code.id, getattr(builtins, code.id, None))
-        if isinstance(code, ast.Attribute):
-            owner = self.look_up(code.value)
-            if type(owner) is type(ast):  # attributes of modules only
-                return vars(owner).get(code.attr)
-        return None
+    def meaning(self, code: ast.expr) -> str:
+        """What a dotted global name means now, as recording.meaning() says; "" for other code."""
+        name = dotted(code)
+        if name and name not in self.meanings:
+            self.meanings[name] = meaning(look_up(self.names, name))
+        return self.meanings.get(name, "")
 
 
 class Scope:

@@ -180,6 +180,21 @@ def _looks_at_names(node: ast.FunctionDef) -> bool:
     return False
 
 
+def root_of(e: ast.expr) -> Optional[str]:
+    """The name that a dotted name begins with."""
+    while isinstance(e, ast.Attribute):
+        e = e.value
+    return e.id if isinstance(e, ast.Name) else None
+
+
+def dotted(e: ast.expr) -> str:
+    """How a dotted name is written; "" for anything else."""
+    if isinstance(e, ast.Name):
+        return e.id
+    owner = dotted(e.value) if isinstance(e, ast.Attribute) else ""
+    return f"{owner}.{e.attr}" if owner else ""  # type: ignore[attr-defined]
+
+
 # ---------------------------------------------------------------- new nodes
 
 

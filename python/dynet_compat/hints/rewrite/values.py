@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Optional, Union
 
+from .code_objects import Place
 from .scopes import NotTraceable
 
 ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of sources
@@ -37,12 +38,12 @@ class RegionSource:
     late: bool = False  # read after something was appended to a list
     indices: int = 0
     others: int = 0
-    defaults: Optional[Defaults] = None  # called: that these functions have
+    callee: Optional[Place] = None  # called: the function of the script that it is
+    defaults: Optional[Defaults] = None  # called: that this function has
     own: bool = False  # called: defined in the function that the region is in
 
     def __init__(self, kind: int, **fields: Any) -> None:
         self.kind = kind
-        self.codes: list[Any] = []  # called: functions of the script, as code objects
         vars(self).update(fields)
 
 

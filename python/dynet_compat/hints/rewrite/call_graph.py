@@ -1,0 +1,46 @@
+"""Which functions of a module call which, as far as names show."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from .recording import is_recording_name
+from .scopes import Module
+from .trees import functions
+
+
+class CallGraph:
+    """
+    Attributes:
+        called: for each function all that it may call, directly or not.
+        recursive: functions that may call themselves.
+        reached: all that these may call.
+    """
+
+    def __init__(self, module: Module) -> None:
+        by_name: dict[str, list[ast.FunctionDef]] = {}
+        for _, node, _ in functions(module.tree):
+            by_name.setdefault(node.name, []).append(node)
+        calls = {node: _called(module.own_nodes(node), by_name) for f in by_name.values() for node in f}
+        self.called: dict[ast.FunctionDef, set[ast.FunctionDef]] = {}
+        for node in calls:
+            seen: set[str] = set()
+            todo = list(calls[node])
+            while todo:
+                name = todo.pop()
+                if name not in seen:
+                    seen.add(name)
+                    todo += [n for f in by_name[name] for n in calls[f]]
+            self.called[node] = {f for name in seen for f in by_name[name]}
+        self.recursive = {f for f, called in self.called.items() if f in called}
+        self.reached = {f for head in self.recursive for f in self.called[head]}
+
+
+def _called(nodes: list[ast.AST], known: Mapping[str, Any]) -> set[str]:
+    """The known ones of the last names of what is called; what else is called may be objects."""
+    called = [n.func for n in nodes if isinstance(n, ast.Call)]
+    names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in called}
+    others = any(name not in known and not is_recording_name(name) for name in names)
+    return (names | ({"__call__"} if others else set())) & known.keys()

@@ -1,0 +1,80 @@
+"""Rewritten code of modules on the disk, so that a script is looked at once and not each time it starts.
+
+As Python keeps compiled modules: one file for each module, in the user's cache (files/cache.py). It counts
+only for the same text, names, Python and package; what the rewriter learned of the module's global names has
+to be so again.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import marshal
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Optional
+
+from ... import _core
+from ...files import cache
+from .linking import FoundRegion, Refusal, RewrittenCode
+from .recording import look_up, meaning
+
+_KIND = b"dynet_compat rewritten code 1\n"
+_MOST_FILES = 500  # of scripts in temporary folders, say, nothing needs to stay
+
+
+class KeptCode:
+    """The file of one module.
+
+    Args:
+        source: its text.
+        filename: as in its code objects.
+        wanted: qualified names of the functions to rewrite; None: all.
+    """
+
+    def __init__(self, source: bytes, filename: str, wanted: Optional[set[str]]) -> None:
+        functions = ["all"] if wanted is None else ["some", *sorted(wanted)]
+        digest = hashlib.sha256(source).hexdigest()
+        self.key = cache.key_of([_rewriter(), filename, digest, *functions])
+        folder = cache.own_folder("rewritten")
+        name = cache.key_of([filename, str(sys.implementation.cache_tag), str(sys.flags.optimize)])
+        self.path = os.path.join(folder, name + ".code") if folder else ""
+
+    def read(self, names: dict[str, Any]) -> Optional[RewrittenCode]:
+        """What was kept, if it is what the rewriter would make of a module with this dict."""
+        data = cache.read(self.path, _KIND) if self.path else None
+        if data is None:
+            return None
+        try:
+            key, meanings, fields = marshal.loads(data)
+        except (ValueError, EOFError, TypeError):
+            return None
+        if key != self.key or any(meaning(look_up(names, name)) != m for name, m in meanings.items()):
+            return None
+        code = RewrittenCode(*fields)
+        found, refused = [FoundRegion(*f) for f in code.found], [Refusal(*r) for r in code.refused]
+        return code._replace(found=found, refused=refused)
+
+    def write(self, code: RewrittenCode, meanings: Mapping[str, str]) -> None:
+        """Keep what the rewriter made. `meanings`: what it learned of the module's names."""
+        if not self.path:
+            return
+        lists = {6: [tuple(f) for f in code.found], 7: [tuple(r) for r in code.refused]}
+        fields = tuple(lists.get(i, field) for i, field in enumerate(code))
+        try:
+            data = marshal.dumps((self.key, dict(meanings), fields))
+        except ValueError:  # a constant that only a running process has
+            return
+        if cache.write(self.path, _KIND, data):
+            cache.remove_oldest(os.path.dirname(self.path), _MOST_FILES)
+
+
+@functools.cache
+def _rewriter() -> str:
+    """Another text for each rewriter, and for each Python whose code it makes."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    files = [str(_core.__file__), *sorted(entry.path for entry in os.scandir(here) if entry.is_file())]
+    stats = [os.stat(file) for file in files]
+    return cache.key_of([importlib.util.MAGIC_NUMBER.hex(), *(f"{s.st_mtime_ns} {s.st_size}" for s in stats)])

@@ -1,0 +1,70 @@
+"""Functions that the core records by one call: which of them ask it first, and the programs of all."""
+
+from __future__ import annotations
+
+import ast
+from typing import Optional
+
+from . import programs
+from .call_graph import CallGraph
+from .linking import UNBOUND
+from .region_writer import RegionWriter
+from .scopes import Module
+from .trees import locate
+
+
+class WalkedFunctions:
+    """The programs of one module.
+
+    Args:
+        writer: which has found the regions.
+
+    Attributes:
+        described: qualified name, node and program of each function, and its name among the heads or "".
+    """
+
+    def __init__(self, module: Module, graph: CallGraph, writer: RegionWriter) -> None:
+        self.module, self.graph, self.writer = module, graph, writer
+        self.described: list[tuple[str, ast.FunctionDef, programs.Program, str]] = []
+
+    def _may_be_head(self, node: ast.FunctionDef) -> bool:
+        """May the function ask the core to record it by one call? Recursive ones may, and those with loops,
+        but for loops over the states of a sequence, whose steps a walk makes one by one."""
+        if node in self.graph.recursive or node not in self.writer.with_loops:
+            return node in self.graph.recursive
+        return not any(self.writer.with_loops.get(f) for f in (node, *self.graph.called[node]))
+
+    def describe(self, wanted: dict[ast.FunctionDef, str]) -> None:
+        """Describe functions to the core: heads, which ask it first and have regions in them or in what they
+        may call, and all that these may call."""
+        called_by = self.graph.called
+        placed = wanted.keys() & self.writer.placed
+        heads = [f for f in wanted if not placed.isdisjoint((f, *called_by[f])) and self._may_be_head(f)]
+        found = {f: self._program(wanted[f], f) for f in heads}
+        called = {callee for head in heads if found[head] for callee in called_by[head]}
+        found |= {f: self._program(wanted[f], f) for f in wanted if f in called and f not in found}
+        placed = {f for f in placed if found.get(f)}
+        heads = [f for f in heads if found[f] and not placed.isdisjoint((f, *called_by[f]))]
+        walked = {f for head in heads for f in (head, *called_by[head])}
+        for node, program in found.items():
+            if program is not None and node in walked:
+                head = f"\0function {len(self.described)}" if node in heads else ""
+                self.described.append((wanted[node], node, program, head))
+
+    def _program(self, qualname: str, node: ast.FunctionDef) -> Optional[programs.Program]:
+        free = programs.free_names(self.module, qualname, node)
+        try:
+            return programs.Program(node, free, self.writer.placed.get(node, {}))
+        except programs.NotWalkable:
+            return None
+
+    def insert_heads(self) -> set[int]:
+        """Let heads ask the core first; the lines of these functions."""
+        changed = set()
+        for _, node, program, head in self.described:
+            if head:
+                changed.add(node.lineno)
+                after = ast.get_docstring(node, clean=False) is not None
+                new = programs.head(head, program, UNBOUND)
+                node.body[after:after] = [locate(s, node.body[0]) for s in new]
+        return changed
