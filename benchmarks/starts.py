@@ -3,8 +3,8 @@
     python benchmarks/starts.py [FILE...] [--repeats N] [--allowed MS] [--output FILE]
 
 Each file is loaded as a module (default: the programs of written/) and rewritten as in the mode `auto`: as
-when a text is seen for the first time (`new`), and as in every later run, with what the first has kept (`kept`).
-Printed are milliseconds for 1,000 lines, and how many times they fit into what is allowed: 30.
+when a text is seen for the first time (`new`), and as in every later run, with what the first one has kept
+(`kept`). Printed are milliseconds for 1,000 lines, and how many times they fit into what is allowed: 30.
 """
 
 from __future__ import annotations

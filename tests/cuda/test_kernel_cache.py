@@ -154,7 +154,7 @@ def test_only_the_owner_can_look_in(compiler: Counting, kept: Path) -> None:
 
 
 def test_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from dynet_compat.cuda.cache import root
+    from dynet_compat.files.cache import root
 
     assert root() == str(tmp_path / "kept")
     monkeypatch.setenv("DYNET_COMPAT_CACHE", "")
