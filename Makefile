@@ -117,7 +117,9 @@ PYTHON38 ?= python3.8
 ORACLE := .oracle/bin/python
 oracle: $(ORACLE)
 	$(ORACLE) tests/oracle/record.py
-	$(ORACLE) tests/oracle/record_files.py
+	$(ORACLE) tests/oracle/record_files.py record
+	$(ORACLE) tests/oracle/record_classes.py
+	$(ORACLE) tests/oracle/record_descriptions.py
 	$(ORACLE) tests/oracle/record_protocol.py
 	$(ORACLE) tests/oracle/record_traces.py
 	$(ORACLE) tests/support/surface_cases.py tests/oracle/data/surface.json

@@ -5,7 +5,7 @@ and with dynet_compat. Both are watched from outside, in the same way; what they
 what it cost is measured. See `cli` for the command line.
 
     reference   finds the reference's interpreter, or makes one
-    recorder    the part inside each process (with instrument, event_log: Python 3.8 and up)
+    recorder    the part inside each process (with hooks, instrument, event_log, event_files: Python 3.8)
     runs        starts the processes and reads what they wrote
     diff        compares two runs; the first divergence
     locate      the op and the line where the first divergence comes from

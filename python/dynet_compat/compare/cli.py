@@ -83,7 +83,10 @@ def parser() -> argparse.ArgumentParser:
     add("--reference-python", metavar="PATH", help="a Python that has dynet 2.1.2 (default: found, or made)")
     add("--rtol", type=_positive, default=1e-4, help="largest relative difference (default 1e-4)")
     add("--steps", type=_natural, metavar="N", help="stop after N updates")
-    add("--repeats", type=_count, default=3, metavar="N", help="timed runs per side (default 3; 0: no times)")
+    repeats = (
+        "timed runs per side (default: up to 3, while all takes less than 5 times the script; 0: no times)"
+    )
+    add("--repeats", type=_count, metavar="N", help=repeats)
     add("--seed", type=_seed, default=1, help="seed, unless the script or --dynet-seed sets one (default 1)")
     add("--timeout", type=_positive, metavar="SECONDS", help="of one run (default: none)")
     add("--report", metavar="FILE", help="the HTML report (default: compare-SCRIPT.html)")

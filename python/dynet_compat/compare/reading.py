@@ -59,10 +59,10 @@ class Sampler:
             while self.given and self.given[0][0] <= self.count:
                 self.stride = self.given.pop(0)[1]
         elif self.count % self.stride == 0:
-            script = _clock() - self.log.started - self.log.hidden
+            script = _clock() - self.log.times.started - self.log.times.hidden
             if self.spent > self.allowed * (script + 0.25):
                 self.stride *= 2
-                self.log.write(["sampling", self.name, self.count, self.stride])
+                self.log.files.write(["sampling", self.name, self.count, self.stride])
         return self.count % self.stride == 0
 
     def take(self, write: Callable[[], Any]) -> Any:

@@ -30,11 +30,12 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
 import event_log  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+import hooks  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 import instrument  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 import redirect  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]
-for _name in ("instrument", "event_log", "reading", "redirect"):
+for _name in ("event_files", "event_log", "hooks", "instrument", "reading", "redirect"):
     del sys.modules[_name]
 
 LIBRARY_NAMES = ("dynet", "_dynet", "_gdynet", "dynet_compat")
@@ -67,13 +68,13 @@ class Configuration:
         conf = getattr(builtins, _CONFIG_KEY, None)
         if conf is not None:
             conf["seed"] = conf.get("seed") or self.seed
-            self.log.autobatch = self.log.autobatch or bool(conf.get("autobatch"))
+            self.log.counts.autobatch = self.log.counts.autobatch or bool(conf.get("autobatch"))
             if self.unbatched:
                 conf["autobatch"] = 0
         if not int(self.option("seed") or 0):
             sys.argv += ["--dynet-seed", str(self.seed)]
         if (self.option("autobatch") or "0") != "0":
-            self.log.autobatch = True
+            self.log.counts.autobatch = True
             if self.unbatched:
                 self.without_batching()
         return own
@@ -124,7 +125,7 @@ class Configuration:
 
         def set_autobatch(original: Any) -> Any:
             def hook(params: Any, value: Any) -> Any:
-                self.log.autobatch = self.log.autobatch or bool(value)
+                self.log.counts.autobatch = self.log.counts.autobatch or bool(value)
                 return original(params, value and not self.unbatched)
 
             return hook
@@ -156,6 +157,7 @@ class Importer(abc.Loader, abc.MetaPathFinder):
         self.spec = spec
         self.configuration = configuration
         self.log = log
+        self.hooks = hooks.Hooks(log)
         self.busy = False
         self.modules: dict[str, types.ModuleType] = {}
 
@@ -244,7 +246,7 @@ class Importer(abc.Loader, abc.MetaPathFinder):
         self.log.toolkit = found[0]
         if fresh:
             self.configuration.wrap_start(found[0])
-        self.log.instrument(found, self.spec["side"])
+        self.hooks.instrument(found, self.spec["side"])
 
 
 def own_frames(frames: Any) -> list[Any]:
@@ -278,17 +280,17 @@ def run_script(spec: dict[str, Any], log: Any) -> tuple[str, Optional[dict[str, 
     except event_log.LastStepReached:
         return "cut", None
     except SystemExit as end:
-        if log.cut:
+        if log.counts.cut:
             return "cut", None
         if end.code not in (None, 0):
             crash = describe(end, script)
             crash["error"] = f"the script ended with exit status {end.code}"
             return "crash", crash
     except BaseException as error:  # also KeyboardInterrupt: reported, nothing lost
-        if log.cut:
+        if log.counts.cut:
             return "cut", None
         return "crash", describe(error, script)
-    return ("cut" if log.cut else "done"), None
+    return ("cut" if log.counts.cut else "done"), None
 
 
 def main() -> None:
@@ -311,7 +313,7 @@ def main() -> None:
     sys.stdout.flush()
     if os.getpid() != log.pid:  # a child that the script forked ends here, too
         return
-    log.finish(how, crash, start)
+    log.finish(how, crash, start, importer.hooks.cost)
     if how == "crash":
         sys.stderr.write(crash["traceback"] if crash else "")
         sys.stderr.flush()

@@ -45,7 +45,7 @@ th{font-weight:600;border-bottom:1px solid #a8a29e}
 .different,.crashed{background:#b91c1c}
 .failed{background:#a16207}
 .skipped{background:#78716c}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(460px,1fr));gap:14px}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr));gap:14px}
 .plots svg{background:#fff;border:1px solid #e7e5e4;width:100%;height:auto}
 svg text{font-family:system-ui,sans-serif;font-size:12px;fill:#44403c}
 svg .title{font-size:14px;font-weight:600}
@@ -95,7 +95,7 @@ def _plots(result: Result) -> str:
         parts.append(svg.bars("times", "Time per step", "ms", rows, kinds))
         launches = result.costs[1].launches
         if launches:
-            title = "Launches of dynet_compat by batch size"
+            title = f"Launches by batch size, {table.steps(result.costs[1].launch_steps)}"
             parts.append(svg.histogram("batches", title, "nodes per launch", "launches", launches))
     return f'<div class="plots">{"".join(parts)}</div>' if parts else ""
 
@@ -107,7 +107,8 @@ def _ops(result: Result) -> str:
     ranked = sorted(result.costs[1].ops.items(), key=lambda item: -item[1][1])[:15]
     rows = [[op, str(nodes), str(n), f"{nodes / max(1, n):.1f}"] for op, (nodes, n) in ranked]
     headers = ["op", "nodes", "launches", "nodes per launch"]
-    return "<h3>Launches of dynet_compat by op</h3>" + _table(headers, rows)
+    counted = table.steps(result.costs[1].launch_steps)
+    return f"<h3>Launches of dynet_compat by op, {counted}</h3>" + _table(headers, rows)
 
 
 def _section(result: Result) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from statistics import median
@@ -15,6 +16,12 @@ from .output_files import OutputFile, compare
 from .runs import Run, ScriptRunner, Side
 
 KINDS = ("recording", "forward", "backward", "update", "script")
+_MOST_REPEATS = 3  # timed runs of each side, unless the user says how many
+_MOST_RUNS, _SOON = 3.5, 30.0  # after so many timed runs of both sides, and seconds, there is no other one
+_READ, _MOST_READING = (
+    1e-6,
+    0.1,
+)  # seconds that a hook adds to a read; its most share of what is profiled
 Watch = Callable[[str, int, int], None]  # what runs now, steps made, steps in all (0: unknown)
 
 
@@ -32,6 +39,7 @@ class Cost:
     hook_calls: int = 0
     hook_share: float = 0.0  # of the profiled run's time; taken out of the figures
     launches: list[list[int]] = field(default_factory=list)  # [nodes in a launch, how many launches]
+    launch_steps: int = 0  # in which these were counted
     ops: dict[str, list[int]] = field(default_factory=dict)  # op -> [nodes, launches]
 
     @property
@@ -74,6 +82,11 @@ class Result:
         return {"equal": 0, "skipped": 0, "different": 1, "crashed": 1}.get(self.status, 2)
 
     @property
+    def tells_recording(self) -> bool:
+        """Is the time of recording known, apart from that of the script's own Python?"""
+        return self.hints is None and all(cost.hook_calls for cost in self.costs)
+
+    @property
     def speedup(self) -> Optional[float]:
         """Time of the reference divided by ours; None without times."""
         if len(self.costs) == 2 and self.costs[1].seconds > 0 and self.costs[0].seconds > 0:
@@ -92,13 +105,14 @@ class SideBySide:
     """One script, two sides: `run` makes the `Result`."""
 
     def __init__(
-        self, job: ScriptRunner, sides: tuple[Side, Side], rtol: float, repeats: int, watch: Watch
+        self, job: ScriptRunner, sides: tuple[Side, Side], rtol: float, repeats: Optional[int], watch: Watch
     ) -> None:
         self.job, self.rtol, self.repeats, self.watch = job, rtol, repeats, watch
         job.sampling = None
         self.reference, self.ours = sides
         self.unbatched = False  # the reference's autobatching is off while values are checked
         self.steps = job.steps
+        self.begun = 0.0
         self.result = Result(
             job.script, job.args, rtol=rtol, seed=job.seed, names=[self.reference.name, self.ours.name]
         )
@@ -109,6 +123,7 @@ class SideBySide:
         Raises:
             CannotCompare: there is nothing to compare.
         """
+        self.begun = time.monotonic()
         ours = self._start(self.ours, "check")
         self.steps = self.steps or ours.steps
         theirs = self._start(self.reference, "check")
@@ -133,13 +148,15 @@ class SideBySide:
         if result.first is None:
             result.status = "equal"
             result.message = f"equal within {self.rtol:g}"
-        if self.repeats:
+        if self.repeats != 0:
             self._measure()
         return result
 
     # ------------------------------------------------------------ runs
 
-    def _start(self, side: Side, mode: str, focus: Optional[dict[str, Any]] = None) -> Run:
+    def _start(
+        self, side: Side, mode: str, focus: Optional[dict[str, Any]] = None, steps: Optional[int] = None
+    ) -> Run:
         unbatched = self.unbatched and not side.is_ours and mode in ("check", "trace")
         words = {
             "check": "checking",
@@ -148,8 +165,11 @@ class SideBySide:
             "light": "timing",
         }
         title = f"{os.path.basename(self.job.script)}: {words[mode]} {side.name}"
-        self.watch(title, 0, self.steps)
-        return self.job.start(side, mode, lambda done: self.watch(title, done, self.steps), focus, unbatched)
+        shown = steps or self.steps
+        self.watch(title, 0, shown)
+        return self.job.start(
+            side, mode, lambda done: self.watch(title, done, shown), focus, unbatched, steps
+        )
 
     def _remember(self, theirs: Run, ours: Run) -> None:
         result = self.result
@@ -192,11 +212,19 @@ class SideBySide:
     def _sampled(self, ours: Run) -> None:
         """Say where not everything was compared."""
         counts = ours.result.get("counts") or {}
-        for name, shown in (("arrays", "values"), ("updates", "norms")):
+        if ours.result["ops"] == ours.result.get("most_calls"):
+            self.result.notes.append(
+                f"sampled: the first {ours.result['ops']} calls were compared by name, line and whole "
+                "numbers; later ones by what the script reads of them"
+            )
+        for name, shown, what in (
+            ("numbers", "numbers", "single numbers"),
+            ("arrays", "values", "values that are no single numbers"),
+            ("updates", "norms", "updates"),
+        ):
             taken, seen = counts.get(name, (0, 0))
             if taken < seen:
                 self.result.sampled[shown] = [taken, seen]
-                what = "values that are no single numbers" if name == "arrays" else "updates"
                 self.result.notes.append(
                     f"sampled: {taken} of {seen} {what} were compared, since writing them all down would "
                     "take longer than the script itself"
@@ -281,12 +309,27 @@ class SideBySide:
     # ------------------------------------------------------------ times
 
     def _measure(self) -> None:
+        """Time both sides: once, then the calls in the first half of the steps, then again while a comparison
+        takes no more than a few times as long as the script itself."""
         sides = (self.reference, self.ours)
-        profiles = [self._start(side, "profile") for side in sides]
         light: list[list[Run]] = [[], []]
-        for repeat in range(self.repeats):
-            for at in (0, 1) if repeat % 2 == 0 else (1, 0):
-                light[at].append(self._start(sides[at], "light"))
+        begun = time.monotonic()
+        self._time(light)
+        plain = time.monotonic() - begun
+        half = (self.steps + 1) // 2 if self.steps > 3 else None
+        profiles: list[Run] = []
+        if self.repeats or not _reads_much([light[0][0], light[1][0]]):
+            profiles = [self._start(side, "profile", steps=half) for side in sides]
+        while len(light[0]) < (self.repeats or _MOST_REPEATS) and profiles:
+            if not self.repeats and time.monotonic() - self.begun > max(_MOST_RUNS * plain, _SOON):
+                break
+            self._time(light)
+        if self.repeats is None and len(light[0]) < _MOST_REPEATS:
+            often = ("once", "twice")[len(light[0]) - 1]
+            self.result.notes.append(
+                f"timed {often}{'' if profiles else ', without single calls'}: more would take longer than 5 "
+                f"runs of the script; --repeats {_MOST_REPEATS} asks for all"
+            )
         crashed = [run for run in [*profiles, *light[0], *light[1]] if run.crash]
         if crashed:
             run = crashed[0]
@@ -296,7 +339,19 @@ class SideBySide:
             return
         if self.result.hints is None and light[1] and light[1][0].result.get("hints"):
             self.result.notes.append("the times of dynet_compat are those with hints, as the script has them")
-        self.result.costs = [cost_of(profile, repeats) for profile, repeats in zip(profiles, light)]
+        self.result.costs = [cost_of(profiles[i] if profiles else None, light[i]) for i in range(2)]
+
+    def _time(self, light: list[list[Run]]) -> None:
+        """One more timed run of each side, in turns."""
+        sides = (self.reference, self.ours)
+        for at in (0, 1) if len(light[0]) % 2 == 0 else (1, 0):
+            light[at].append(self._start(sides[at], "light"))
+
+
+def _reads_much(runs: list[Run]) -> bool:
+    """Do hooks of reads take more of these runs than they may?"""
+    reads = sum(run.result["seconds"].get("forward", [0, 0])[1] for run in runs)
+    return bool(reads * _READ > _MOST_READING * sum(run.result.get("processor", 0.0) for run in runs))
 
 
 def _loop(run: Run) -> float:
@@ -316,24 +371,33 @@ def _seconds(run: Run, kind: str) -> float:
     return float(run.result["seconds"].get(kind, [0.0, 0])[0])
 
 
-def cost_of(profile: Run, repeats: list[Run]) -> Cost:
+def cost_of(profile: Optional[Run], repeats: list[Run]) -> Cost:
     """Times of the repeats; the profiled run says how recording and the script share the rest."""
-    hook = profile.result["hook"]
-    recorded, calls = profile.result["seconds"].get("record", [0.0, 0])
-    library = sum(_seconds(profile, kind) for kind in ("forward", "backward", "update"))
-    rest = max(1e-9, _loop(profile) - library - calls * hook["per_call"])
-    share = min(1.0, max(0.0, recorded - calls * hook["counted"]) / rest)
-    cost = Cost(steps=profile.steps, hook_per_call=hook["per_call"], hook_calls=int(calls))
-    cost.hook_share = min(1.0, calls * hook["per_call"] / _loop(profile))
+    cost = Cost(steps=repeats[0].steps)
     cost.repeats = [_loop(run) for run in repeats]
     cost.seconds = median(cost.repeats)
     cost.startup = median([float(run.result["startup"]) + _rewriting(run) for run in repeats])
+    cost.memory = max(int(run.result["memory"]) for run in repeats)
     parts = {k: median([_seconds(run, k) for run in repeats]) for k in ("forward", "backward", "update")}
     rest = max(0.0, cost.seconds - sum(parts.values()))
-    share = 0.0 if profile.side.hints else share
+    share = _recording(cost, profile) if profile is not None else 0.0
     parts.update(recording=rest * share, script=rest * (1 - share))
     cost.parts = {kind: parts[kind] for kind in KINDS}
-    cost.memory = max(int(run.result["memory"]) for run in repeats)
-    cost.launches = [list(map(int, row)) for row in profile.result.get("launches", [])]
-    cost.ops = profile.result.get("launched_ops", {})
     return cost
+
+
+def _recording(cost: Cost, profile: Run) -> float:
+    """The share of recording in what is left of the time beside forward, backward and update; notes what a
+    profiled run says besides."""
+    result = profile.result
+    hook = result["hook"]
+    recorded, calls = result["seconds"].get("record", [0.0, 0])
+    library = sum(_seconds(profile, kind) for kind in ("forward", "backward", "update"))
+    rest = max(1e-9, _loop(profile) - library - calls * hook["per_call"])
+    cost.hook_per_call, cost.hook_calls = hook["per_call"], int(calls)
+    cost.hook_share = min(1.0, calls * hook["per_call"] / _loop(profile))
+    cost.launches = [list(map(int, row)) for row in result.get("launches", [])]
+    cost.launch_steps = int(result.get("launch_steps", 0))
+    cost.ops = result.get("launched_ops", {})
+    share: float = min(1.0, max(0.0, recorded - calls * hook["counted"]) / rest)
+    return 0.0 if profile.side.hints else share

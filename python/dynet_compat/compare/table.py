@@ -47,7 +47,12 @@ def part_name(kind: str, result: Result) -> str:
     """A part of a step, for people."""
     if kind != "script":
         return kind
-    return "script's own Python" if result.hints is None else "recording and script"
+    return "script's own Python" if result.tells_recording else "recording and script"
+
+
+def steps(count: int) -> str:
+    """So many steps from the first on, for people."""
+    return f"first {count} steps" if count > 1 else "first step"
 
 
 def speed_line(result: Result) -> str:
@@ -104,7 +109,7 @@ def cost_rows(result: Result) -> list[Row]:
     if len(result.costs) != 2:
         return []
     theirs, ours = result.costs
-    known = KINDS if result.hints is None else [kind for kind in KINDS if kind != "recording"]
+    known = KINDS if result.tells_recording else [kind for kind in KINDS if kind != "recording"]
     rows = [
         ["per step", seconds(theirs.per_step), seconds(ours.per_step), _ratio(theirs.seconds, ours.seconds)]
     ]
@@ -126,7 +131,11 @@ def cost_rows(result: Result) -> list[Row]:
     if any(launches):
         nodes = [sum(size * n for size, n in cost.launches) for cost in (theirs, ours)]
         rows.append(
-            ["launches per step", *(f"{n / max(1, theirs.steps):.1f}" if n else "-" for n in launches), ""]
+            [
+                "launches per step",
+                *(f"{n / max(1, c.launch_steps):.1f}" if n else "-" for n, c in zip(launches, result.costs)),
+                "",
+            ]
         )
         mean = [f"{a / b:.1f}" if b else "-" for a, b in zip(nodes, launches)]
         rows.append(["nodes per launch", *mean, ""])
@@ -135,7 +144,7 @@ def cost_rows(result: Result) -> list[Row]:
 
 def hook_line(result: Result) -> str:
     """What the measuring itself cost."""
-    if len(result.costs) != 2:
+    if len(result.costs) != 2 or not any(cost.hook_calls for cost in result.costs):
         return ""
     parts = [
         f"{cost.hook_per_call * 1e6:.2f} us for each of {cost.hook_calls} calls on {name} "
