@@ -27,13 +27,53 @@ SCRIPTS = Path(__file__).resolve().parent / "scripts"
 @both_references
 def test_many_values(kind: str, command: Any) -> None:
     """All numbers are compared, without much more time than the script needs; zeroes is zeros."""
-    count = 30_000
+    count = 20_000
     done = command(*reference_of(kind), SCRIPTS / "reads.py", count)
     assert done.status == 0, done.out
     assert done.result["verdict"]["compared"]["value"] == 2 * count and not done.result["sampled"]
     for output in done.result["outputs"]:
         taken = sum(map(float, re.findall(r"seconds (\S+)", output)))
         assert taken / (2 * count) < 15e-6, f"{taken / (2 * count) * 1e6:.1f} us for each value that is read"
+
+
+def test_very_many_values_are_sampled(command: Any) -> None:
+    """Fewer and fewer after the first 50,000, on both sides alike; the script is timed once, as it reads so
+    much."""
+    done = command(*SELF, SCRIPTS / "reads.py", 60_000, times=True)
+    assert done.status == 0, done.out
+    assert done.result["sampled"]["numbers"] == [50_000 + 25_000 + 5_000, 120_000]
+    assert done.result["verdict"]["compared"]["value"] == 80_000
+    assert "sampled: 80000 of 120000 single numbers" in done.out
+    assert [len(cost["repeats"]) for cost in done.result["costs"]] == [1, 1]
+    assert "timed once, without single calls" in done.out and "recording and script" in done.out
+
+
+MANY_CALLS = """
+import dynet as dy
+from dynet import tanh
+
+model = dy.ParameterCollection()
+W = model.add_parameters((2, 2))
+trainer = dy.SimpleSGDTrainer(model)
+for graph in range(60):
+    dy.renew_cg()
+    x = dy.inputVector([0.1, 0.2])
+    for i in range(900):
+        x = tanh(x) + x * 0.5
+    y = dy.squared_norm(W * x)
+    y.backward()
+    trainer.update()
+print("hooked", "hook" in repr(dy.Expression.__add__), "hook" in repr(dy.squared_norm))
+"""
+
+
+def test_hooks_of_ops_go_after_many_calls(command: Any, tmp_path: Path) -> None:
+    script = tmp_path / "calls.py"
+    script.write_text(MANY_CALLS)
+    done = command(*SELF, script)
+    assert done.status == 0, done.out
+    assert all("hooked False False" in output for output in done.result["outputs"])
+    assert "sampled: the first 100000 calls were compared" in done.out
 
 
 COUNTED = """

@@ -29,7 +29,7 @@ class LastStepReached(BaseException):
     """Ends a script after --steps, or where a trace ends."""
 
 
-class Counts:
+class RunCounts:
     """What the script has done so far.
 
     Attributes:
@@ -178,7 +178,7 @@ class EventLog:
         self.toolkit: Any = None
         self.shadow: Any = None
         self.files = EventFiles(spec["out"])
-        self.counts = Counts()
+        self.counts = RunCounts()
         self.times = Times(spec["out"])
         self.parameters = ParameterLog(spec["out"])
         self.launches = Launches()

@@ -307,16 +307,8 @@ class Hooks:
                         return out
                 frame = _getframe(1)
                 if frame.f_lasti != last_at or frame.f_code is not last_code:
-                    last_code, last_at = frame.f_code, frame.f_lasti
-                    found = known.get((id(last_code), last_at))
-                    if found is None:
-                        row, is_own = self.row_of_line(frame, name)
-                        if is_own:  # of the library's lines each has many callers
-                            last_code = None
-                        else:
-                            known[id(last_code), last_at] = row
-                    else:
-                        row = found
+                    row, last_code = self.row_of_line(frame, name, known)
+                    last_at = frame.f_lasti
                 row[3], row[4], row[5], row[6] = counts.step, counts.graph, calls[0], calls[1]
                 row[7], row[8] = start, size
                 if counts.numbering:
@@ -332,12 +324,22 @@ class Hooks:
 
         return hook
 
-    def row_of_line(self, frame: Any, name: int) -> tuple[array[int], bool]:
-        """A row for the reads of a line, without what differs; is the line the library's?"""
+    def row_of_line(
+        self, frame: Any, name: int, known: dict[tuple[int, int], array[int]]
+    ) -> tuple[array[int], Any]:
+        """A row for the reads of a line, without what differs; the line's code, or None for the library's,
+        whose lines have many callers each."""
+        key = id(frame.f_code), frame.f_lasti
+        row = known.get(key)
+        if row is not None:
+            return row, frame.f_code
         files = self.log.files
         row = array("q", [event_log.READ, name, files.place(frame), 0, 0, 0, 0, 0, 0, -1])
+        if files.is_own(frame.f_code):
+            return row, None
         self.codes.append(frame.f_code)
-        return row, files.is_own(frame.f_code)
+        known[key] = row
+        return row, frame.f_code
 
     def backward_hook(self, original: Any, shown: str) -> Callable[..., Any]:
         log, counts, parameters = self.log, self.log.counts, self.log.parameters
