@@ -116,7 +116,8 @@ def test_segments_are_as_single_ones() -> None:
 def test_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
     """It doubles its stride while writing is too slow, and the second side takes the same ones."""
     rows: list[list[Any]] = []
-    book = types.SimpleNamespace(spec={}, started=0.0, hidden=0.0, write=rows.append)
+    times, files = types.SimpleNamespace(started=0.0, hidden=0.0), types.SimpleNamespace(write=rows.append)
+    book = types.SimpleNamespace(spec={}, times=times, files=files)
     first = reading.Sampler("arrays", book)
     monkeypatch.setattr(reading, "_clock", lambda: 0.01 * first.count)
     first.spent = 1.5  # three times what is allowed at the start; from 0.5 s on it is not too much any more
@@ -243,6 +244,11 @@ SPEEDS = [
 def test_speed_is_a_sentence(result: Result, begins: str) -> None:
     assert table.speed_line(result).startswith(f"dynet_compat is {begins}")
     assert begins[:20] in report.page([result])
+
+
+def test_code_in_the_sentence_of_the_report() -> None:
+    page = report.page([timed("DyNet", 2.7)], "compare x.py")
+    assert "without autobatching (<code>--dynet-autobatch 1</code> after" in page
 
 
 def test_page_says_what_was_run() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import platform
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -73,6 +74,11 @@ def _badge(result: Result) -> str:
     return f'<span class="badge {result.status}">{table.MARKS.get(result.status, result.status)}</span>'
 
 
+def _with_code(sentence: str) -> str:
+    """A sentence whose `code` is shown as such."""
+    return re.sub("`(.*?)`", r"<code>\1</code>", html.escape(sentence))
+
+
 def _plots(result: Result) -> str:
     parts = []
     if any(result.losses):
@@ -115,7 +121,7 @@ def _section(result: Result) -> str:
     name = html.escape(result.script.rsplit("/", 1)[-1])
     parts = [f"<h2>{name} {_badge(result)}</h2><p>{html.escape(result.message)}</p>"]
     for sentence in (table.speed_line(result), table.hints_line(result)):
-        parts += [f"<p><b>{html.escape(sentence)}</b></p>"] if sentence else []
+        parts += [f"<p><b>{_with_code(sentence)}</b></p>"] if sentence else []
     sides = "; ".join(f"{n}: {v}" for n, v in zip(result.names, result.versions))
     command = shlex.join([result.script, *result.args])
     parts.append(
