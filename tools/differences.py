@@ -467,7 +467,7 @@ ADDITIONS = [
         "([0.0, 2.0], 0.5)",
     ),
     Difference(
-        "x.shape, x.T, x.item(), x.numpy(), x.detach() of expressions",
+        "x.shape, x.T, x.item(), x.numpy(), x.detach(), x.sum(), x.mean() of expressions",
         "AttributeError",
         "AttributeError that says what to write, so that hasattr() answers as in DyNet",
         "hasattr(dy.inputVector([1]), 'shape')",

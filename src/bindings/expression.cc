@@ -441,6 +441,8 @@ void add_all_advice() {
   add_advice("item", "x.scalar_value() gives the number");
   add_advice("numpy", "x.npvalue() gives the array");
   add_advice("detach", "write nobackprop(x)");
+  add_advice("sum", "write sum_elems(x)");
+  add_advice("mean", "write mean_elems(x)");
 }
 
 void add_stale_error(PyObject* module) {

@@ -45,7 +45,7 @@ def test_other_names(dy: Any) -> None:
     assert not {"relu", "sigmoid", "gelu", "AdamWTrainer"} & set(names), "a script may have its own"
 
 
-@pytest.mark.parametrize("name", ["shape", "T", "item", "numpy", "detach"])
+@pytest.mark.parametrize("name", ["shape", "T", "item", "numpy", "detach", "sum", "mean"])
 def test_expressions_are_told_from_arrays(dy: Any, name: str) -> None:
     """As DyNet: programs ask hasattr() and make object arrays."""
     x = dy.inputVector([1, 2])
@@ -54,7 +54,7 @@ def test_expressions_are_told_from_arrays(dy: Any, name: str) -> None:
         assert re.search(r"'(\w+)': (write |x\.)\w+\(", message(AttributeError, lambda: getattr(x, name)))
 
 
-@pytest.mark.parametrize("name", ["shape", "T", "item", "numpy", "detach"])
+@pytest.mark.parametrize("name", ["shape", "T", "item", "numpy", "detach", "sum", "mean"])
 def test_subclasses_may_have_such_attributes(dy: Any, name: str) -> None:
     class Own(dy.Expression):
         def __init__(self) -> None:
