@@ -82,7 +82,7 @@ def test_list_is_long() -> None:
 
 
 # Attributes that raise AttributeError and say what to write instead.
-ADVICE = {f"Expression.{name}" for name in ("T", "detach", "item", "numpy", "shape")}
+ADVICE = {f"Expression.{name}" for name in ("T", "detach", "item", "mean", "numpy", "shape", "sum")}
 
 
 # Classes of the package that are no names of the API, and have methods of those that are.
