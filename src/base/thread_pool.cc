@@ -33,7 +33,7 @@ template <class Done>
 bool spin_until(Done done, std::chrono::nanoseconds time) {
   const auto start = Clock::now();
   do {
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < tuning::kSpinChecks; i++) {
       if (done()) return true;
       pause_cpu();
     }

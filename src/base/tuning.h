@@ -10,6 +10,7 @@ namespace dyc::tuning {
 // ---- threads
 constexpr int kMaxThreads = 256;
 constexpr auto kSpin = std::chrono::microseconds(40);       // that a thread looks for work before it sleeps
+constexpr int kSpinChecks = 64;                             // between two readings of the clock
 constexpr auto kMostSaved = std::chrono::milliseconds(20);  // by threads, that is set against later waits
 constexpr auto kMostLost = std::chrono::milliseconds(1);    // before loops run on one thread
 constexpr int kAlone = 16;                                  // for so many times as long

@@ -48,15 +48,14 @@ bool index_of(PyObject* value, uint32_t* index) {
 }  // namespace
 
 bool has_plain_keys(PyObject* dict) {
-  constexpr Py_ssize_t kSmall = 8, kMost = 1024;  // asked each time; if the dict's version is not known
   static auto* const known = new std::unordered_map<PyObject*, uint64_t>;
   const Py_ssize_t n = PyDict_GET_SIZE(dict);
-  const uint64_t version = n > kSmall ? dict_version(dict) : 0;
+  const uint64_t version = n > tuning::kSmallDict ? dict_version(dict) : 0;
   if (version) {
     const auto found = known->find(dict);
     if (found != known->end() && found->second == version) return true;
   }
-  if (n > kMost && !version) return false;
+  if (n > tuning::kLargeDict && !version) return false;
   Py_ssize_t at = 0;
   PyObject *key, *value;
   while (PyDict_Next(dict, &at, &key, &value))

@@ -17,7 +17,7 @@ int64_t thread_clock() {
 int64_t elapsed_since(int64_t start) {
   static const int64_t reading = [] {
     int64_t least = INT64_MAX;
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < tuning::kClockReadings; ++i) {
       const int64_t before = thread_clock();
       least = std::min(least, thread_clock() - before);
     }

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "bindings/python_compat.h"
-#include "bindings/tuning.h"
 
 namespace dyc::py {
 
@@ -50,7 +49,7 @@ PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const
   if (!builtin_isinstance) builtin_isinstance = builtin("isinstance");
   globals_ = PyEval_GetGlobals();
   builtins_ = PyEval_GetBuiltins();
-  if (stack_.empty()) stack_.resize(size_t{tuning::kWalkDepth} * 32);
+  if (stack_.empty()) stack_.resize(tuning::kWalkDepth * tuning::kWalkFrame);
   ++walk_;
   depth_ = 0;
   spent_ = 0;
@@ -98,7 +97,9 @@ void Walker::clear() {
 }
 
 WalkResult* Walker::make(WalkResult::Kind kind) {
-  if (n_results_ == results_.size() * kChunk) results_.push_back(std::make_unique<WalkResult[]>(kChunk));
+  using tuning::kResultChunk;
+  if (n_results_ == results_.size() * kResultChunk)
+    results_.push_back(std::make_unique<WalkResult[]>(kResultChunk));
   if (n_results_ == tuning::kWalkResults) refuse("too many results");
   WalkResult* made = &result(n_results_++);
   made->kind = kind;

@@ -18,6 +18,7 @@
 #pragma once
 #include "bindings/region.h"
 #include "bindings/region_program.h"
+#include "bindings/tuning.h"
 
 namespace dyc::py {
 
@@ -183,8 +184,7 @@ class Walker {
   WalkValue element(WalkValue sequence, size_t i);
   WalkValue keep(PyObject* reference);
   WalkValue keep_part(PyObject* reference);
-  static constexpr size_t kChunk = 256;
-  WalkResult& result(size_t i) { return results_[i / kChunk][i % kChunk]; }
+  WalkResult& result(size_t i) { return results_[i / tuning::kResultChunk][i % tuning::kResultChunk]; }
   WalkResult* make(WalkResult::Kind kind);
   WalkValue make_sequence(WalkResult::Kind kind, const WalkNode& node, Frame& frame);
   void note_read(PyObject* list);

@@ -97,12 +97,11 @@ WalkValue Walker::recorded_by_python(PyObject* made) {
 }
 
 WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& frame) {
-  constexpr size_t kMost = 8;
-  WalkValue arguments[kMost];
+  WalkValue arguments[tuning::kWalkArguments];
   const OpId op = node.op;  // which an argument may change, as it may walk this node, too
   const PlainCall plain = node.plain;
   const size_t n = node.parts.size() - 1;
-  if (n > kMost) refuse("a call with many arguments");
+  if (n > tuning::kWalkArguments) refuse("a call with many arguments");
   for (size_t i = 0; i < n; ++i) arguments[i] = evaluate(node.parts[1 + i], frame);
   may_record();
   const auto named = static_cast<size_t>(PyTuple_GET_SIZE(node.object.get()));
@@ -212,7 +211,7 @@ WalkValue Walker::sum_of_lists(uint32_t how, WalkValue a, WalkValue b) {
   if (kind == WalkResult::recorded || !(times || (how == WalkNode::add && type(b) == kind)))
     refuse("an operator on something else than numbers, lists and expressions");
   const long n = times ? PyLong_AsLong(b.object) : 1;
-  if (PyErr_Occurred() || n > long{1} << 20) refuse("a long list");
+  if (PyErr_Occurred() || n > static_cast<long>(tuning::kWalkWork)) refuse("a long list");
   // As Python, which makes no second tuple of equal items.
   if (kind == WalkResult::tuple && times && (n == 1 || length(a) == 0)) return a;
   if (kind == WalkResult::tuple && !times && length(b) == 0) return a;

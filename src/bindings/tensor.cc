@@ -7,6 +7,7 @@
 #include "bindings/float_arrays.h"
 #include "bindings/compute.h"
 #include "bindings/model.h"
+#include "bindings/tuning.h"
 #include "ops/order.h"
 
 namespace pb = pybind11;
@@ -75,7 +76,7 @@ uint64_t falling_key(float v, uint32_t index) {
 
 void sort_first(std::vector<uint64_t>& keys, size_t num) {
   const auto end = keys.begin() + static_cast<ptrdiff_t>(num);
-  if (num * 64 < keys.size()) return std::partial_sort(keys.begin(), end, keys.end());
+  if (num * tuning::kHeapShare < keys.size()) return std::partial_sort(keys.begin(), end, keys.end());
   if (num < keys.size()) std::nth_element(keys.begin(), end, keys.end());
   std::sort(keys.begin(), end);
 }

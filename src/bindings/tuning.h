@@ -32,6 +32,12 @@ inline constexpr int kWalkDepth = 250;
 // Bytes of the stack that they may take, and lists inside one another that they may return. Guesses.
 inline constexpr size_t kWalkStack = 512 << 10;
 inline constexpr int kWalkNesting = 1000;
+// Values of the stack for each of them, before it grows. Guess.
+inline constexpr size_t kWalkFrame = 32;
+// Arguments of a call that a walk records; calls with more run as they are written. Guess.
+inline constexpr size_t kWalkArguments = 8;
+// Results that are allocated at a time.
+inline constexpr size_t kResultChunk = 256;
 // What one call may make, and do: calls, iterations, copied items. What takes longer runs in Python, where it
 // can be interrupted and needs no memory. Guesses.
 inline constexpr size_t kWalkResults = 1 << 22, kWalkWork = 1 << 20;
@@ -56,6 +62,11 @@ inline constexpr size_t kIterations = 256;
 inline constexpr ptrdiff_t kShortList = 16;
 // Dicts that are watched for changes (Python 3.12 on). Guess: 64 bytes each.
 inline constexpr size_t kWatchedDicts = 4096;
+// Items of a dict whose keys are looked at each time, rather than remembering its version; and items that are
+// looked at where Python has no versions. Guesses.
+inline constexpr ptrdiff_t kSmallDict = 8, kLargeDict = 1024;
+// Readings of the clock, the shortest of which is what one takes.
+inline constexpr int kClockReadings = 64;
 
 // ---- free lists
 
@@ -73,6 +84,11 @@ inline constexpr int64_t kPollEvery = 50;
 inline constexpr uint64_t kReleaseLock = 65536;
 // Values of a graph whose backward pass can be interrupted: from about 0.1 s of computing on. Guess.
 inline constexpr uint64_t kLongGraph = 4 << 20;
+
+// ---- tensors
+
+// topk() sorts by a heap if it is asked for less than one in so many elements. Guess.
+inline constexpr size_t kHeapShare = 64;
 
 // ---- messages
 

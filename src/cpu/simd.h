@@ -30,6 +30,13 @@ inline constexpr int kLanes = 8;
 inline constexpr int kLanes = 4;
 #endif
 
+// Registers: 32 in AVX-512 and aarch64, 16 otherwise.
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr bool kManyRegisters = true;
+#else
+inline constexpr bool kManyRegisters = false;
+#endif
+
 typedef float V __attribute__((vector_size(kLanes * 4)));
 typedef int32_t VI
     __attribute__((vector_size(kLanes * 4)));  // also the mask of a comparison: 0 or -1 per lane

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "exec/tuning.h"
+
 namespace dyc {
 
 struct DeviceOptions {
@@ -14,8 +16,8 @@ struct DeviceOptions {
   bool cublas = true;             // NVIDIA's library may make large products
   int matmul_variant = -1;        // the MatmulVariant to use wherever it can be; -1: the fastest by the rule
   bool update = true;             // trainers update parameters on the device
-  uint64_t snapshot_every = 256;  // updates between host snapshots of the parameters
-  bool unfused = false;           // launches as DyNet makes them (exec/cuda/launch_strategy.h)
+  uint64_t snapshot_every = tuning::kSnapshotEvery;  // updates between host snapshots of the parameters
+  bool unfused = false;  // launches as DyNet makes them (exec/cuda/launch_strategy.h)
 
   bool joins_launches() const { return persistent && !unfused; }
 };

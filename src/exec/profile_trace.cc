@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "exec/executor.h"
+#include "exec/tuning.h"
 
 namespace dyc {
 
@@ -65,19 +66,10 @@ void ProfileTrace::Scope::close() {
 
 // ---------------------------------------------------------------- recording
 
-namespace {
-
-// Recording a node takes less than this, the Python around it included; so does making an input of so many
-// numbers. When more time has passed the script was doing something else.
-constexpr int64_t kPause = 20000, kPerNode = 1000, kPerNumber = 100;
-// What they take at least: a stretch begins so long before the first node is there.
-constexpr int64_t kLeastPerNode = 50, kLeastPerNumber = 1;
-
-}  // namespace
-
 // Only the end of recording each node is timed: the beginning of a stretch is the end of our function before
 // it, or else an estimate.
 void ProfileTrace::recorded(NodeId id, uint32_t leaf_floats) {
+  using namespace tuning;
   const int64_t now = profile_clock();
   const std::lock_guard lock(mutex_);
   const uint32_t nodes = id >= next_ ? id + 1 - next_ : 1;

@@ -24,9 +24,9 @@ Graph::Graph()
       parameters(values_arena),
       tables_(next_tables()) {
   values_arena.limit(grads_arena.capacity());  // gradients have the offsets of their values
-  nodes_.reserve(1024);
-  offsets_.reserve(1024);
-  arg_pool_.reserve(2048);
+  nodes_.reserve(tuning::kFirstNodes);
+  offsets_.reserve(tuning::kFirstNodes);
+  arg_pool_.reserve(tuning::kFirstArgs);
 }
 
 NodeId Graph::append(const Node& n, int64_t offset) {
@@ -386,7 +386,7 @@ uint32_t* Graph::mutable_ids(NodeId id) {
 // ---------------------------------------------------------------- messages
 
 std::string Graph::largest_nodes() const {
-  constexpr size_t kShown = 5, kMany = 1000;
+  constexpr size_t kShown = 5;
   std::vector<NodeId> ids;  // those with memory of their own
   for (NodeId id = 0; id < size(); ++id)
     if (!(nodes_[id].flags & Node::view) && !is_parameter(id)) ids.push_back(id);
@@ -396,7 +396,8 @@ std::string Graph::largest_nodes() const {
   };
   std::partial_sort(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(shown), ids.end(), larger);
   std::string out = text("; the graph has ", size(), " nodes");
-  if (size() > kMany) out += " (renew_cg() before each example or minibatch gives their memory back)";
+  if (size() > tuning::kAdviceFrom)
+    out += " (renew_cg() before each example or minibatch gives their memory back)";
   for (size_t i = 0; i < shown; ++i) {
     const Sig& s = sig(ids[i]);
     out += text(i ? ", " : ", the largest: ", op_info(s.op).meta->name, " ", *s.y, " ",

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "graph/tuning.h"
+
 namespace dyc {
 
 // What decides a node but for its arguments. Not for nodes with a value number.
@@ -51,15 +53,14 @@ class RecordCache {
   };
 
   // Where the key is kept if it is in the cache.
-  Entry& slot(const Key& key) { return (*entries_)[key.hash >> (64 - kBits)]; }
+  Entry& slot(const Key& key) { return (*entries_)[key.hash >> (64 - tuning::kCachedSignatures)]; }
   void clear() { *entries_ = {}; }
 
  private:
-  static constexpr int kBits = 10;
   static constexpr uint64_t kOdd[2 + kMostArgs] = {0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb,
                                                    0xd6e8feb86659fd93, 0xa0761d6478bd642f};
-  std::unique_ptr<std::array<Entry, 1u << kBits>> entries_ =
-      std::make_unique<std::array<Entry, 1u << kBits>>();
+  std::unique_ptr<std::array<Entry, 1u << tuning::kCachedSignatures>> entries_ =
+      std::make_unique<std::array<Entry, 1u << tuning::kCachedSignatures>>();
 };
 
 }  // namespace dyc

@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "graph/graph.h"
-#include "graph/tuning.h"
 
 namespace dyc {
 
@@ -12,7 +11,7 @@ void SegmentSchedule::order(Graph& graph, const LoopNest& nest) {
   divide(graph, nest);
   measure_ahead();
   float best = -1;
-  for (const Rule rule : kRules) {
+  for (const tuning::SegmentRule rule : tuning::kSegmentRules) {
     const float cost = run(rule, best);
     if (cost < 0) continue;  // not better
     best = cost;
@@ -113,7 +112,7 @@ float SegmentSchedule::urgency(float ahead, int power) {
 
 // In each time step all ready segments of the most urgent kind run. Returns the cost of all time steps, or -1
 // as soon as that reaches `best`.
-float SegmentSchedule::run(Rule rule, float best) {
+float SegmentSchedule::run(tuning::SegmentRule rule, float best) {
   ready_.resize(kinds_);
   time_steps_.resize(segments_.size());
   for (Ready& r : ready_) {
@@ -126,7 +125,7 @@ float SegmentSchedule::run(Rule rule, float best) {
     const float u = urgency(segments_[s].ahead, rule.power);
     r.segments.push_back(s);
     r.sites |= segments_[s].sites;
-    r.urgency = rule.power == kLongest ? std::max(r.urgency, u) : r.urgency + u;
+    r.urgency = rule.power == tuning::kLongest ? std::max(r.urgency, u) : r.urgency + u;
   };
   for (uint32_t s = 0; s < segments_.size(); ++s)
     if (segments_[s].parent == kNoSegment) make_ready(s);

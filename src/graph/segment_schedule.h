@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "graph/loop_nest.h"
+#include "graph/tuning.h"
 
 namespace dyc {
 
@@ -39,22 +40,13 @@ class SegmentSchedule {
     // Sites are numbered as they first appear, so an iteration of a loop visits them in ascending order.
     bool admits(uint32_t other, uint32_t site) const { return loop == other && site > last; }
   };
-  // How the next kind is chosen: by the largest `ahead` of its segments, or by the sum of that to some power.
-  // The rules that had the fewest launches for some program of tests/graph/test_nested_loops.py.
-  static constexpr int kLongest = 0;
-  struct Rule {
-    int power;
-    bool per_cost;  // divided by the cost of its time step
-  };
-  static constexpr Rule kRules[] = {{kLongest, true}, {4, true},         {8, true},
-                                    {16, true},       {kLongest, false}, {8, false}};
 
   void divide(Graph& graph, const LoopNest& nest);
   uint32_t segment_of(Graph& graph, uint32_t node, uint32_t loop);
   uint32_t round_in_segment(Graph& graph, uint32_t node, uint32_t segment) const;
   uint32_t begin(uint32_t parent, uint32_t loop, uint32_t site);
   void measure_ahead();
-  float run(Rule rule, float best);
+  float run(tuning::SegmentRule rule, float best);
   static float cost_of(uint64_t sites);
   static float urgency(float ahead, int power);
 

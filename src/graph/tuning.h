@@ -22,10 +22,27 @@ constexpr uint32_t kMostSignatures =
     4096;                             // signatures: above it the tables are given up at the next renewal
 constexpr uint32_t kGraphsKept = 64;  // renewals: a table that filled up in fewer may become twice as large
 
+// ---- nodes
+constexpr uint32_t kFirstNodes = 1024;  // of a graph that are allocated at once, with kFirstArgs arguments
+constexpr uint32_t kFirstArgs = 2048;
+constexpr int kCachedSignatures = 10;   // bits of their number: 64 bytes each, so that the cache is 64 KB
+constexpr uint32_t kAdviceFrom = 1000;  // from which a message advises renew_cg()
+
 // ---- nested loops (by launch counts: tests/graph/test_nested_loops.py)
 constexpr uint32_t kNestSites = 4;     // sites of a component from which an inner loop is looked for
 constexpr uint32_t kInnerExcess = 4;   // inner loops occur more than 1/4 more often than the outer one
 constexpr uint32_t kMostSiblings = 8;  // segments searched for one that a node may join
+
+// How the next kind of segments is chosen (graph/segment_schedule.h): by the largest `ahead` of its segments,
+// or by the sum of that to some power. The rules that had the fewest launches for some program of these
+// tests.
+constexpr int kLongest = 0;
+struct SegmentRule {
+  int power;
+  bool per_cost;  // divided by the cost of its time step
+};
+constexpr SegmentRule kSegmentRules[] = {{kLongest, true}, {4, true},         {8, true},
+                                         {16, true},       {kLongest, false}, {8, false}};
 
 // ---- traces
 // A bucket layout is learned at its first use if the last epoch had 3 uses for 2 layouts, otherwise at its

@@ -121,14 +121,11 @@ void Trainer::allocate_states() {
 
 void Trainer::allocate_states(const std::vector<StoragePtr>& storages, std::deque<State>& states) {
   while (states.size() < storages.size()) {
-    // Large buffers all start at the same offset in a page, and a pass over six of them in step would crowd
-    // into few sets of the cache: the states get offsets of their own.
-    constexpr size_t kShift = 208;
-    const size_t stride = (storages[states.size()]->size() + 15) / 16 * 16 + kShift;
+    const size_t stride = (storages[states.size()]->size() + 15) / 16 * 16 + tuning::kStateShift;
     State state;
     state.buffer = FloatBuffer(static_cast<size_t>(kernels_.states) * stride, true);
     for (int i = 0; i < kernels_.states; ++i)
-      state.array[i] = state.buffer.data() + static_cast<size_t>(i) * stride + kShift;
+      state.array[i] = state.buffer.data() + static_cast<size_t>(i) * stride + tuning::kStateShift;
     states.push_back(std::move(state));
   }
 }

@@ -9,6 +9,9 @@ namespace dyc::tuning {
 constexpr size_t kUpdatePiece = size_t{1} << 13;     // elements of a pass over all parameters, for a thread
 constexpr size_t kParallelUpdate = size_t{1} << 17;  // below, waking threads (30 us) takes longer than a pass
 constexpr size_t kAveragePiece = size_t{1} << 14;    // elements of a moving average, for a thread
+// Floats between the starts of two states, beyond whole pages: a pass over six large buffers that all start
+// at the same offset in a page would crowd into few sets of the cache.
+constexpr size_t kStateShift = 208;
 
 // ---- builders and files
 constexpr size_t kCellTraces = 8;                // of a builder: steps of different kinds that it can replay

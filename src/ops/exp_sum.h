@@ -2,6 +2,7 @@
 // other (cpu/column_losses.h): they are the same where it gets the whole run.
 #pragma once
 #include "ops/element_loops.h"
+#include "ops/tuning.h"
 
 namespace dyc {
 
@@ -15,7 +16,7 @@ DYC_INLINE T exp_term(T x) {
 template <class I>
 DYC_INLINE size_t exp_block(size_t n) {
   if constexpr (is_thread_group<I>) return n;
-  else return 64 * I::lanes;
+  else return tuning::kExpBlock * I::lanes;
 }
 
 // The greatest element of each lane, and the sum of the exponentials below it: high + low.

@@ -2,10 +2,11 @@
 // are added to a pair of floats, the second of which keeps what rounding the first one loses.
 #pragma once
 #include "ops/kernel_args.h"
+#include "ops/tuning.h"
 
 namespace dyc {
 
-constexpr uint32_t kSumBlock = 16;
+using tuning::kSumBlock;
 
 // high + low += term. Where high is infinite or NaN, low is 0.
 template <class V>

@@ -149,7 +149,7 @@ struct MaxPooling2d {
   // without branches.
   static DYC_INLINE int64_t first_maximum(const float* x, int64_t rows, int64_t r0, int64_t r1, int64_t c0,
                                           int64_t c1, float top) {
-    if ((r1 - r0) * (c1 - c0) > 16) {
+    if ((r1 - r0) * (c1 - c0) > tuning::kSmallWindow) {
       for (int64_t r = r0; r < r1; ++r)
         for (int64_t c = c0; c < c1; ++c)
           if (x[c * rows + r] == top) return c * rows + r;

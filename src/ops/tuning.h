@@ -1,5 +1,5 @@
 // Numbers that decide in which order ops go through memory. Chosen by reasoning for 32 KB of first-level
-// cache; none is measured. Only kFilterPiece changes a result: the order of sums.
+// cache; none is measured. kFilterPiece, kSumBlock and kExpBlock change results: the order of sums.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +9,9 @@ namespace dyc::tuning {
 constexpr size_t kMoveTile = 16;     // rows and columns of a tile of a transposed copy
 constexpr size_t kPanelColumns = 8;  // columns that LU eliminates at once: 512 rows of them stay in the cache
 constexpr int64_t kPoolingRows = 512;  // rows of x whose maxima are kept while a window moves over them
-constexpr uint32_t kFilterPiece = 6;   // filters of one piece, where their gradient is a sum over a launch
+constexpr int64_t kSmallWindow = 16;   // elements of a window of x that are compared without branches
+constexpr uint32_t kSumBlock = 16;    // terms of a long sum that are added up before rounding is looked after
+constexpr size_t kExpBlock = 64;      // vectors of a run whose exponentials are added up at once
+constexpr uint32_t kFilterPiece = 6;  // filters of one piece, where their gradient is a sum over a launch
 
 }  // namespace dyc::tuning

@@ -5,6 +5,7 @@
 
 #include "plan/operands.h"
 #include "plan/selection.h"
+#include "plan/tuning.h"
 
 namespace dyc {
 
@@ -60,8 +61,8 @@ void LaunchWriter::fill(Selection& selection, Slot&& slot) {
   BucketCursor* const at = cursors.data();
   uint32_t i = 0;
   selection.for_each([&](NodeId id, const Node& n) {
-    __builtin_prefetch(&n + 32);  // recorded a while ago
-    __builtin_prefetch(offsets + id + 64, 1);
+    __builtin_prefetch(&n + tuning::kNodesAhead);
+    __builtin_prefetch(offsets + id + tuning::kOffsetsAhead, 1);
     BucketCursor& s = at[slot(n, i++)];
     offsets[id] = s.out;
     s.out += s.size ? s.size : graph_.sig_number(n.sig).size;

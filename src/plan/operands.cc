@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/tuning.h"
+
 namespace dyc {
 
 uint32_t OperandResolver::begin(uint32_t first_launch) {
@@ -61,12 +63,13 @@ Operand OperandResolver::weight_operand(const Launch& l, uint32_t k) {
 
 namespace {
 
-// at[i] == at[0] + i * (at[1] - at[0]) for all i? Tested 32 at a time, without a branch inside.
+// at[i] == at[0] + i * (at[1] - at[0]) for all i?
 bool evenly_spaced(const int64_t* at, uint32_t n) {
   const int64_t stride = at[1] - at[0];
   for (uint32_t i = 1; i < n;) {
     int64_t off = 0;
-    for (const uint32_t end = std::min(n, i + 32); i < end; ++i) off |= at[i] - at[i - 1] - stride;
+    for (const uint32_t end = std::min(n, i + tuning::kOffsetsAtOnce); i < end; ++i)
+      off |= at[i] - at[i - 1] - stride;
     if (off) return false;
   }
   return true;

@@ -31,6 +31,10 @@ constexpr int64_t kPairedFloats = 1 << 18;
 constexpr uint32_t kPairedRows = 1000;
 constexpr int64_t kPairedColumns = 64;
 
+// ---- filling launches
+constexpr uint32_t kNodesAhead = 32, kOffsetsAhead = 64;  // fetched ahead, as they were recorded a while ago
+constexpr uint32_t kOffsetsAtOnce = 32;                   // offsets compared without a branch
+
 // ---- fusion
 constexpr uint32_t kMostElementwise = 16;  // launches of an element-wise group: its test is quadratic
 constexpr uint32_t kMostLaunches = 24;     // launches of a fused group

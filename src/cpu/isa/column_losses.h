@@ -44,7 +44,11 @@ template <class Op, class I> struct ColumnLoss {
 
 template <class Op, class I> constexpr ColumnLossKernels column_loss_kernels() {
   using Kernels = ColumnLoss<Op, I>;
-  return {64 * I::lanes,    sizeof(typename Kernels::Reader), Kernels::begin, Kernels::read, Kernels::finish,
+  return {tuning::kExpBlock * I::lanes,
+          sizeof(typename Kernels::Reader),
+          Kernels::begin,
+          Kernels::read,
+          Kernels::finish,
           Kernels::gradient};
 }
 

@@ -19,10 +19,10 @@ bool planes_fit(const Planes& g) {
   return g.planes() * g.plane() < INT32_MAX && g.filters * g.plane() < INT32_MAX;
 }
 bool forward_on_planes(const Planes& g) {
-  return g.positions() * 5 >= ceil_div(g.span(), kLanes) * kLanes * 2 && planes_fit(g);
+  return g.positions() * kForwardWhole >= ceil_div(g.span(), kLanes) * kLanes * kForwardPart && planes_fit(g);
 }
 bool backward_on_planes(const Planes& g) {
-  return g.positions() * 3 >= ceil_div(g.plane(), kLanes) * kLanes && planes_fit(g);
+  return g.positions() * kBackwardWhole >= ceil_div(g.plane(), kLanes) * kLanes && planes_fit(g);
 }
 
 ConvShape shape_of(const KernelArgs& m) { return {*m.xd[0], *m.xd[1], m.attrs}; }

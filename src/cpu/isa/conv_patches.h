@@ -40,8 +40,8 @@ DYC_INLINE void add_patch(const ConvShape& c, const float* patch, int64_t p, flo
 
 // Patches that are multiplied at once.
 DYC_INLINE int64_t patch_columns(int64_t taps, int64_t filters) {
-  const int64_t fit = 96 * 1024 / (taps + filters);
-  return fit < 24 ? 24 : fit > 1024 ? 1024 : fit;
+  const int64_t fit = kPatchFloats / (taps + filters);
+  return fit < kFewPatches ? kFewPatches : min_of(fit, kMostPatches);
 }
 
 }  // namespace dyc::DYC_ISA

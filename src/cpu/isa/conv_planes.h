@@ -60,7 +60,7 @@ struct Planes {
   static PlaneAxis axis_h(const ConvShape& c) { return {c.h, 1, 1, 1}; }
   static PlaneAxis axis_w(const ConvShape& c) { return {c.w, c.h.x, c.h.f, c.h.y}; }
   static bool runs_across(const ConvShape& c) {
-    return c.h.y == 1 || Planes(c, true).span() * 5 < Planes(c, false).span() * 4;
+    return c.h.y == 1 || Planes(c, true).span() * kAcrossWhole < Planes(c, false).span() * kAcrossPart;
   }
 };
 

@@ -3,7 +3,6 @@
 // of taps (or one chain per lane and a fixed tree) that does not depend on the tile.
 #pragma once
 #include "cpu/isa/gemm_common.h"
-#include "cpu/isa/tuning.h"
 
 namespace dyc::DYC_ISA {
 
@@ -23,13 +22,6 @@ struct TapSums {
   float* out;
   int64_t out_stride;
 };
-
-template <int Cols>
-inline constexpr int kTapRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
-                                               : (Cols == 1   ? 8
-                                                  : Cols <= 3 ? 4
-                                                  : Cols == 4 ? 3
-                                                              : 2);
 
 template <int R, int C, bool kTail>
 DYC_TILE taps_tile(const TapSums& s, int64_t column, int64_t at, int last) {
@@ -69,11 +61,11 @@ DYC_TILE taps_tile(const TapSums& s, int64_t column, int64_t at, int last) {
 // Columns [column, column + C) at positions [0, n).
 template <int C> DYC_INLINE void taps_columns(const TapSums& s, int64_t column, int64_t n) {
   int64_t at = 0, vectors = ceil_div(n, kLanes);
-  for (int64_t tiles = ceil_div(vectors, kTapRows<C>); tiles > 0; tiles--) {  // even sizes
+  for (int64_t tiles = ceil_div(vectors, kTileRows<C>); tiles > 0; tiles--) {  // even sizes
     const int64_t height = ceil_div(vectors, tiles);
     const int64_t left = min_of(n - at, height * kLanes);
     const int last = static_cast<int>(left - (height - 1) * kLanes);
-    with_constant<kTapRows<C>>(height, [&](auto r) {
+    with_constant<kTileRows<C>>(height, [&](auto r) {
       constexpr int R = decltype(r)::value;
       if (last == kLanes) taps_tile<R, C, false>(s, column, at, last);
       else taps_tile<R, C, true>(s, column, at, last);
@@ -96,8 +88,6 @@ DYC_INLINE void tap_sums(const TapSums& s, int64_t columns, int64_t n) {
   each_column_tile(0, columns,
                    [&](int64_t column, auto c) { taps_columns<decltype(c)::value>(s, column, n); });
 }
-
-inline constexpr int kDotRows = 4, kDotCols = kManyRegisters ? 6 : 3;
 
 // out[c * ld + r] += sum over i of rows_r[i] * cols_c[i]; r < count <= kDotRows, rows past it repeat one.
 template <int C>

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "cpu/gemm.h"
+#include "cpu/isa/tuning.h"
 #include "cpu/simd.h"
 #include "ops/long_sum.h"
 
@@ -21,18 +22,6 @@ DYC_INLINE const float* col(const ConstCols& c, int64_t j) {
 
 DYC_INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 DYC_INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// Registers: 32 in AVX-512 and aarch64, 16 otherwise.
-#if defined(__AVX512F__) || defined(__aarch64__)
-inline constexpr bool kManyRegisters = true;
-#else
-inline constexpr bool kManyRegisters = false;
-#endif
-
-// The tile of the packed loops: kPanel vectors of rows by kTileCols columns.
-inline constexpr int kPanel = kManyRegisters ? 4 : 2;
-inline constexpr int kTileCols = 6;
-inline constexpr int kPanelRows = kPanel * kLanes;
 
 // step(row, get, put) for each vector of rows in [0, rows): get(p) and put(p, v) are a load and a store of
 // it, of as many lanes as there are rows.
@@ -81,8 +70,6 @@ class Scratch {
   float* data_ = nullptr;
 };
 
-// A matrix of so few rows fills no vector: it is transposed first, and the other product's tiles are used.
-inline constexpr int64_t kFewRows = 8;
 // W {m,k} with columns of m floats -> {k,m}
 DYC_INLINE const float* transposed(const float* w, int64_t m, int64_t k, Scratch& scratch) {
   if (m == 1) return w;

@@ -5,39 +5,24 @@
 
 namespace dyc::DYC_ISA {
 
-inline constexpr int64_t kNnBlock = 64;
-// Of a longer sum, pieces of this length are added up by add_parts().
-inline constexpr int64_t kNnLong = 2048;
-
-// The most vectors of rows for a tile of `cols` columns: as many independent chains as fit the registers.
-template <int Cols>
-inline constexpr int kNnRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
-                                              : (Cols == 1   ? 8
-                                                 : Cols <= 3 ? 4
-                                                 : Cols == 4 ? 3
-                                                             : 2);
-
 // Are short runs of rows slow, as they are all over the memory, or fall into the same few cache lines?
 DYC_INLINE bool nn_slow_runs(int64_t rows, int64_t k, int64_t ld) {
-  return !kManyRegisters && (rows * k > 512 * 1024 || ld % 1024 == 0);
+  return !kManyRegisters && (rows * k > kNnLarge || ld % kNnCrowded == 0);
 }
 // Up to so many columns, the first tile that reads a block of W copies it, into the first-level cache.
-DYC_INLINE int64_t nn_copy_cols(int64_t k) { return k <= 4 * kNnBlock ? 80 : 47; }
+DYC_INLINE int64_t nn_copy_cols(int64_t k) { return k <= kNnCopyShort ? kNnCopyCols : kNnCopyLong; }
 // For more, W is copied to panels beforehand, if runs are slow or it is large and read many times.
-inline constexpr bool kLongRuns = kPanelRows >= 64;  // a whole panel's rows of a column: 4 cache lines
 DYC_INLINE bool nn_packs(int64_t rows, int64_t cols, int64_t k, int64_t ld) {
-  return nn_slow_runs(rows, k, ld) ||
-         (!kLongRuns && rows * k > 96 * 1024 && cols >= (kManyRegisters ? 256 : 64));
+  return nn_slow_runs(rows, k, ld) || (!kLongRuns && rows * k > kNnPacked && cols >= kNnPackedCols);
 }
 // Columns and rows of W per pass: both should stay in the second-level cache.
-inline constexpr int64_t kNnCacheFloats = 64 * 1024;
 DYC_INLINE int64_t nn_pass_cols(int64_t k) {
   const int64_t fit = kNnCacheFloats / k / kTileCols * kTileCols;
-  return fit < 16 * kTileCols ? 16 * kTileCols : fit;
+  return fit < kNnPassCols ? kNnPassCols : fit;
 }
 DYC_INLINE int64_t nn_pass_rows(int64_t k) {
-  const int64_t fit = min_of(512, kNnCacheFloats / k) / kPanelRows * kPanelRows;
-  return fit < 64 ? 64 : fit;
+  const int64_t fit = min_of(kNnMostRows, kNnCacheFloats / k) / kPanelRows * kPanelRows;
+  return fit < kNnPassRows ? kNnPassRows : fit;
 }
 
 // With kCopies, rows of W are also stored to a panel, and those of the next panel are fetched.
@@ -117,7 +102,7 @@ template <int C> struct NnColumns {
 template <int C>
 DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range rows, int64_t j) {
   NnColumns<C> columns(a, rows.begin, j);
-  constexpr int kMost = kNnRows<C>;
+  constexpr int kMost = kTileRows<C>;
   for (int64_t r = rows.begin; r < rows.end; r += kMost * kLanes) {
     const int64_t left = min_of(rows.end - r, kMost * kLanes), vectors = ceil_div(left, kLanes);
     const int last = static_cast<int>(left - (vectors - 1) * kLanes);
@@ -169,9 +154,6 @@ static void nn_blocks(const NnArgs& all, Range rows, Range cols) {
 
 // For few columns W is read once and its streaming is all that counts: kStreamK whole columns of W at a time,
 // the sums waiting in the first-level cache. Each element has the same chains as in a tile.
-template <int Cols>
-inline constexpr int kStreamK = Cols == 1 || kManyRegisters ? 8 : 6;
-inline constexpr int kStreamCols = 2;
 
 // What a pass over some columns of W goes on from, what it is added to in the end, and where it goes; null:
 // 0.
@@ -286,11 +268,10 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
 // Some columns at a time: y holds the sum, scratch memory a piece and what rounding y has lost.
 static void nn_long(Range rows, Range cols, int64_t k, const float* w, int64_t ld, ConstCols x,
                     ConstCols start, Cols y) {
-  constexpr int64_t kMost = 96;
   static thread_local Scratch scratch;
   const int64_t height = rows.end - rows.begin;
-  for (int64_t begin = cols.begin; begin < cols.end; begin += kMost) {
-    const Range part{begin, min_of(cols.end, begin + kMost)};
+  for (int64_t begin = cols.begin; begin < cols.end; begin += kNnLongColumns) {
+    const Range part{begin, min_of(cols.end, begin + kNnLongColumns)};
     const int64_t size = height * (part.end - part.begin);
     float *piece = scratch.get(2 * size), *low = piece + size;
     clear(low, size);

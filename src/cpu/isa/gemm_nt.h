@@ -5,16 +5,11 @@
 
 namespace dyc::DYC_ISA {
 
-inline constexpr int64_t kNtBlock = 128, kNtLong = 2048;
-// Up to so many columns, dW is streamed; it is all that takes time.
-inline constexpr int kNtStreamCols = 8;
-
 // Copying dy pays from a few columns on, unless the operands are small enough to stay in the cache, or a
 // panel of it is read a few times only: once per tile of ks.
-inline constexpr int64_t kNtPackKs = 96;
 DYC_INLINE bool nt_packs(int64_t rows, int64_t ks, int64_t n) {
   if (kManyRegisters && ks < kNtPackKs) return false;
-  return n > kNtBlock || (n >= 16 && rows + ks > 256);
+  return n > kNtBlock || (n >= kNtPackTerms && rows + ks > kNtInCache);
 }
 
 // Column j of the operands of a tile: dy copied to a panel (dy[j][kPanelRows]) or, like x, where it lies.
@@ -82,12 +77,6 @@ struct NtArgs {
 };
 
 // K whole columns of dW at a time, from top to bottom.
-template <int N>
-inline constexpr int kNtStreamK = kManyRegisters ? (N <= 4 ? 4 : 2)
-                                                 : (N <= 2   ? 4
-                                                    : N <= 4 ? 2
-                                                             : 1);
-
 template <int N, int K>
 DYC_TILE nt_stream_block(int64_t rows, const float* const* dys, const float* const* xs, int64_t k, float* dw,
                          int64_t ld) {

@@ -5,13 +5,6 @@
 
 namespace dyc::DYC_ISA {
 
-// A longer m is summed in pieces, so that a tile's columns stay in the cache and the chains short.
-inline constexpr int64_t kTnChunk = 2048, kTnPiece = 64 * kLanes;
-inline constexpr int64_t kTnSumCols = 96;  // columns whose sums over the pieces are kept at a time
-inline constexpr int kMostProducts = 16;   // in one sum
-inline constexpr int kTnCols = kManyRegisters ? 6 : 3;
-template <int Cols> inline constexpr int kTnRows = Cols == 1 || (kManyRegisters && Cols == 2) ? 8 : 4;
-
 // Columns of one product as a tile reads them: W at row 0 of the tile's first column, dy_j at row 0.
 struct TnSource {
   int64_t m;
@@ -87,13 +80,10 @@ template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j
   }
 }
 
-// The columns of W that a pass reads should stay in the second-level cache while the columns of dy go by.
-inline constexpr int64_t kTnCacheFloats = 96 * 1024;
-
 static void tn_passes(const TnArgs& a, Range ks, Range cols) {
   int64_t m = 0;
   for (int s = 0; s < a.n; s++) m += a.products[s].m;
-  const int64_t fit = kTnCacheFloats / (m + 1) / 8 * 8, pass = fit < 32 ? 32 : fit;
+  const int64_t fit = kTnCacheFloats / (m + 1) / 8 * 8, pass = fit < kTnPassCols ? kTnPassCols : fit;
   for (int64_t k = ks.begin; k < ks.end; k += pass) {
     const Range part{k, min_of(ks.end, k + pass)};
     int64_t j = cols.begin;

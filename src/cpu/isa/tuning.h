@@ -1,15 +1,75 @@
-// Numbers that decide how kernels of one instruction set go through memory. Found by trial while the kernels
-// were written, for 32 KB and 1 MB of cache; no measurements are kept. Tiles that fill the registers stand
-// with the kernels that are written around them (conv_tiles.h, gemm_*.h).
+// Numbers that decide how kernels of one instruction set go through memory and registers. Found by trial
+// while the kernels were written, for 32 KB and 1 MB of cache, where no line says otherwise; no measurements
+// are kept. Blocks, pieces and chunks of sums change results in the last bit, the others change nothing.
 #pragma once
 #include "cpu/simd.h"
 
 namespace dyc::DYC_ISA {
 
-// ---- convolutions
-inline constexpr int64_t kTapBlock = 64;          // terms of one chain of additions: longer ones lose bits
-inline constexpr int64_t kMapPlaces = 2048;       // positions of items whose planes are laid out as one map
-inline constexpr int64_t kMapFloats = 64 * 1024;  // floats of such a map, in the second-level cache
+// ---- registers: tiles of independent sums that fit, in vectors of rows by columns
+inline constexpr int kPanel = kManyRegisters ? 4 : 2;  // vectors of rows of packed products
+inline constexpr int kTileCols = 6;                    // columns of packed products and convolutions
+inline constexpr int kPanelRows = kPanel * kLanes;
+// Vectors of rows for a tile of `cols` columns that are not packed.
+template <int Cols>
+inline constexpr int kTileRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
+                                                : (Cols == 1   ? 8
+                                                   : Cols <= 3 ? 4
+                                                   : Cols == 4 ? 3
+                                                               : 2);
+
+// ---- W x (gemm_nn.h)
+inline constexpr int64_t kNnBlock = 64;          // terms of one chain of additions
+inline constexpr int64_t kNnLong = 2048;         // terms of a piece of a longer sum
+inline constexpr int64_t kNnLongColumns = 96;    // columns of such sums at a time
+inline constexpr int64_t kFewRows = 8;           // of W: they fill no vector, so W is transposed first
+inline constexpr int64_t kNnLarge = 512 * 1024;  // floats of W that are all over the memory
+inline constexpr int64_t kNnCrowded = 1024;      // floats between columns that fall into the same cache lines
+inline constexpr int64_t kNnCopyShort = 4 * kNnBlock;         // inner index up to which more columns copy
+inline constexpr int64_t kNnCopyCols = 80, kNnCopyLong = 47;  // columns up to which tiles copy W: short, long
+inline constexpr bool kLongRuns = kPanelRows >= 64;           // a panel's rows of a column are 4 cache lines
+inline constexpr int64_t kNnPacked = 96 * 1024;  // floats of W from which it is packed beforehand
+inline constexpr int64_t kNnPackedCols = kManyRegisters ? 256 : 64;  // that read it, at least
+inline constexpr int64_t kNnCacheFloats = 64 * 1024;    // of a pass: columns and W in the second-level cache
+inline constexpr int64_t kNnPassCols = 16 * kTileCols;  // of a pass, at least
+inline constexpr int64_t kNnPassRows = 64, kNnMostRows = 512;  // of a pass, at least and at most
+// Few columns: so many are streamed, with kStreamK columns of W at a time.
+inline constexpr int kStreamCols = 2;
+template <int Cols> inline constexpr int kStreamK = Cols == 1 || kManyRegisters ? 8 : 6;
+
+// ---- W' dy (gemm_tn.h)
+inline constexpr int64_t kTnChunk = 2048, kTnPiece = 64 * kLanes;  // terms of a sum's chunks and pieces
+inline constexpr int64_t kTnSumCols = 96;  // columns whose sums over the pieces are kept at a time
+inline constexpr int kMostProducts = 16;   // in one sum
+inline constexpr int kTnCols = kManyRegisters ? 6 : 3;
+template <int Cols> inline constexpr int kTnRows = Cols == 1 || (kManyRegisters && Cols == 2) ? 8 : 4;
+inline constexpr int64_t kTnCacheFloats = 96 * 1024;  // of W that a pass reads: second-level cache
+inline constexpr int64_t kTnPassCols = 32;            // columns of W of a pass, at least
+
+// ---- dy x' (gemm_nt.h)
+inline constexpr int64_t kNtBlock = 128, kNtLong = 2048;  // terms of a chain of additions, and of a piece
+inline constexpr int kNtStreamCols = 8;  // columns up to which dW is streamed, which is all that takes time
+// Of dW, at a time.
+template <int N>
+inline constexpr int kNtStreamK = kManyRegisters ? (N <= 4 ? 4 : 2)
+                                                 : (N <= 2   ? 4
+                                                    : N <= 4 ? 2
+                                                             : 1);
+inline constexpr int64_t kNtPackKs = 96;     // columns of dW that read a panel of dy often enough to copy it
+inline constexpr int64_t kNtPackTerms = 16;  // columns of dy from which it is copied, if dW has more rows and
+inline constexpr int64_t kNtInCache = 256;   // columns, together, than stay in the cache
+
+// ---- convolutions. Planes have places that are no positions of the result, where they compute in vain: they
+// are used where positions are at least 2/5 (forward) or 1/3 (backward) of the places.
+inline constexpr int64_t kForwardPart = 2, kForwardWhole = 5, kBackwardWhole = 3;
+inline constexpr int64_t kAcrossPart = 4,
+                         kAcrossWhole = 5;  // places across, of those along: worth less regular reads
+inline constexpr int64_t kTapBlock = 64;    // terms of one chain of additions: longer ones lose bits
+inline constexpr int kDotRows = 4, kDotCols = kManyRegisters ? 6 : 3;  // tile of a filter's gradient
+inline constexpr int64_t kMapPlaces = 2048;         // positions of items whose planes are laid out as one map
+inline constexpr int64_t kMapFloats = 64 * 1024;    // floats of such a map, in the second-level cache
+inline constexpr int64_t kPatchFloats = 96 * 1024;  // of patches and results, multiplied at once
+inline constexpr int64_t kFewPatches = 24, kMostPatches = 1024;  // multiplied at once
 
 // ---- sums
 inline constexpr size_t kSlopeBlock = 16 * kLanes;  // slopes of a row that are computed before they are added

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "cuda/abi/tuning.h"
+
 namespace dyc::cuda {
 
 // Columns: element i of column j is base[(index ? index[j] : j * stride) + i].
@@ -36,12 +38,7 @@ struct Products {
   uint32_t rows;  // of a tile, in kernels/few_columns.cu
 };
 
-// ---- tiles of C that a block makes, in elements
-constexpr int kTile = 32;  // along each side, in kernels/matmul.cu
-// In kernels/few_columns.cu: all columns, which are few, and some rows, a power of two.
-constexpr int kFewColumns = 8, kLeastFewRows = 8, kMostFewRows = 64;
-// In kernels/large_products.cu: threads are a square, and each has 8 x 4 elements.
-constexpr int kLargeDepth = 16;  // of the inner index, in shared memory at once
+// The tile of kernels/large_products.cu.
 constexpr int large_side(uint32_t threads) { return threads == 256 ? 16 : 8; }
 constexpr int large_rows(uint32_t threads) { return 8 * large_side(threads); }
 constexpr int large_columns(uint32_t threads) { return 4 * large_side(threads); }

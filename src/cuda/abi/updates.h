@@ -1,6 +1,7 @@
 // LaunchArgs::extra of kernels/updates.cu.
 #pragma once
 #include "cuda/abi/operands.h"
+#include "cuda/abi/tuning.h"
 #include "ops/updates.h"
 
 namespace dyc::cuda {
@@ -21,7 +22,6 @@ struct Updates {
 };
 
 // Sums of squares of gradients, one for each chunk of kSquares elements.
-constexpr int64_t kSquares = 2048;
 struct Squares {
   const UpdateWork* list;
   NodeSizes elements;

@@ -5,6 +5,7 @@
 // name all threads of a warp, and blocks that use them have whole warps. kBlock: threads of the blocks that
 // the executor launches.
 #pragma once
+#include "cuda/abi/tuning.h"
 #include "ops/kernel_args.h"
 
 namespace dyc::cuda {
@@ -41,7 +42,7 @@ DYC_INLINE T* dynamic_shared() {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-DYC_INLINE void relax() { __nanosleep(40); }
+DYC_INLINE void relax() { __nanosleep(kPollPause); }
 
 DYC_INLINE uint32_t lane() { return threadIdx.x % kWarp; }
 

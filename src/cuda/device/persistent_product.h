@@ -11,8 +11,6 @@
 
 namespace dyc::cuda {
 
-constexpr int kWarpRows = 2, kWarpColumns = 4;
-
 // Where a row of the block is in the whole result.
 DYC_INLINE int64_t row_of(const RowSlice& own, int64_t period, int i) {
   const int count = static_cast<int>(own.count);

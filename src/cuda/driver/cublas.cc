@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "base/error.h"
+#include "cuda/driver/tuning.h"
 
 namespace dyc::cuda {
 
@@ -65,9 +66,9 @@ void Cublas::load(const std::string& path) {
 }
 
 // The workspace comes after the stream, which takes it away. With one of our own the library asks for no
-// memory while it computes, and gives the same sums each time. Sizes are those that NVIDIA recommends.
+// memory while it computes, and gives the same sums each time.
 void Cublas::start(int architecture) {
-  const size_t bytes = size_t{architecture >= 90 ? 32u : 4u} << 20;
+  const size_t bytes = architecture >= 90 ? tuning::kWorkspace : tuning::kOldWorkspace;
   const auto check = [](Status s, const char* function) {
     if (s) throw RuntimeError(text(function, ": ", words(s)));
   };

@@ -27,10 +27,9 @@ bool fits_library(const ProductFacts& p) {
 // Waves of the multiprocessors over the tiles of all products, times what a tile costs. Where there are
 // fewer large tiles than multiprocessors, others wait.
 bool large_is_faster(const std::vector<ProductFacts>& list, const ProductDevice& device) {
-  constexpr int64_t kLeastInner = 2 * kLargeDepth;
   int64_t middle = 0, large = 0;
   for (const ProductFacts& p : list) {
-    if (p.inner < kLeastInner) return false;
+    if (p.inner < tuning::kLeastInner) return false;
     middle += tiles_of(MatmulVariant::middle, p, device.threads, 0);
     large += tiles_of(MatmulVariant::large, p, device.threads, 0);
   }

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/abi/tuning.h"
+
 namespace dyc::cuda::tuning {
 
 // ---- CUDA graphs. Making one takes the host about as long as running its list twice.
@@ -24,8 +26,13 @@ constexpr int kStagingPieces = 4;                         // that copies take tu
 // two accesses of memory: at 20 operations for each byte that a device moves, 768 operations are five times
 // as long.
 constexpr int64_t kLeastSide = 64, kLeastOperations = int64_t{1} << 30, kOperationsPerFloat = 768;
+// Inner index of a product of large tiles, at least: two parts of it in shared memory.
+constexpr int64_t kLeastInner = 2 * kLargeDepth;
 // A large tile has 8 times as many elements as one of kernels/matmul.cu and makes each in half the time, as
 // it reads less of shared memory for it.
 constexpr int64_t kLargeTileCost = 4;
+
+// ---- cuBLAS: bytes of its workspace that NVIDIA recommends, for Hopper and later, and before
+constexpr size_t kWorkspace = 32 << 20, kOldWorkspace = 4 << 20;
 
 }  // namespace dyc::cuda::tuning

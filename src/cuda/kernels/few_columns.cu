@@ -10,7 +10,6 @@
 
 namespace dyc::cuda {
 
-constexpr int kRowsEach = 4;  // of a thread
 constexpr int kBlockWarps = kBlock / kWarp;
 // Sums of all warps, where each has all rows and columns of the tile.
 constexpr int kFewFloats = kBlockWarps * kMostFewRows * kFewColumns;

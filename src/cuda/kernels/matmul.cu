@@ -12,8 +12,6 @@ namespace dyc::cuda {
 
 constexpr int kAcross = kTile / 4;         // threads along each side of a group; each makes 4 x 4 elements
 constexpr int kGroup = kAcross * kAcross;  // threads of a group
-constexpr int kMostGroups = 4;             // in a block
-constexpr int kDepth = 16;                 // of the inner index that a group has in shared memory at once
 constexpr int kStep = kTile + 4;           // apart in shared memory: other banks
 constexpr int kPart = kDepth * kStep;      // floats of one factor
 

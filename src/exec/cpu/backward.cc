@@ -226,15 +226,14 @@ void CpuExecutor::back_per_node_range(const Launch& l, uint32_t begin, uint32_t 
   const OpInfo& info = op_info(l.op);
   const float* v = values();
   float* g = grads();
-  constexpr uint32_t kFew = 8;
-  const float *few_x[kFew], **x = few_x;
-  float *few_dx[kFew], **dx = few_dx;
+  const float *few_x[kFewArguments], **x = few_x;
+  float *few_dx[kFewArguments], **dx = few_dx;
   std::vector<const float*> many_x;
   std::vector<float*> many_dx;
   for (uint32_t i = begin; i < end; ++i) {
     const Item it = item(l, i);
     const Sig& sig = *it.sig;
-    if (sig.n_args > kFew) {
+    if (sig.n_args > kFewArguments) {
       many_x.resize(sig.n_args);
       many_dx.resize(sig.n_args);
       x = many_x.data();

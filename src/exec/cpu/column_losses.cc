@@ -161,19 +161,19 @@ void ColumnLosses::backward(uint32_t product) {
   ProfileTrace::Scope scope(e_.trace, ProfileSpan::kernel, "W x, W' dy and dy x'");
   scope.product(job.m, job.n, 3 * job.work / (job.m * job.n));
   prepare(b, l);
-  const int64_t group = (thread_pool().threads() == 1 ? 1 : 4) * gemm.nt_block;
+  const int64_t group = (thread_pool().threads() == 1 ? 1 : kLossGroups) * gemm.nt_block;
   float* const dy = block_.get(b.height * std::min(group, job.n));
   for (int64_t r = 0; r < job.m; r += b.height) {
     GradientBlock block{{r, std::min(r + b.height, job.m)}, {}, dy};
     for (int64_t c = 0; c < job.n; c += group) {
       block.cols = {c, std::min(c + group, job.n)};
       const int64_t width = block.cols.end - c;
-      parallel_for(width, chunk(width, 32), [&](size_t begin, size_t end) {
+      parallel_for(width, chunk(width, kLossGradientColumns), [&](size_t begin, size_t end) {
         const Range cols{c + int64_t(begin), c + int64_t(end)};
         make_gradient(b, block, cols);
         add_to_inputs(b, block, cols);
       });
-      parallel_for(block.height(), chunk(block.height(), 64), [&](size_t begin, size_t end) {
+      parallel_for(block.height(), chunk(block.height(), kLossGradientRows), [&](size_t begin, size_t end) {
         add_to_weights(b, block, {int64_t(begin), int64_t(end)});
       });
     }

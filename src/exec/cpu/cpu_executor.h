@@ -19,11 +19,9 @@
 
 namespace dyc {
 
-// The most chunks that a product or fused group is cut into: each reads all weights again. Results do not
-// depend on them.
 inline int64_t most_chunks() {
   const int64_t threads = thread_pool().threads();
-  return threads == 1 ? 1 : std::min<int64_t>(4 * threads, 64);
+  return threads == 1 ? 1 : std::min(kChunksPerThread * threads, kMostChunks);
 }
 
 class CpuExecutor final : public Executor {

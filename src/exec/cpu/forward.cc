@@ -141,13 +141,13 @@ void CpuExecutor::run_per_node_range(const Launch& l, uint32_t begin, uint32_t e
   const OpKernels& k = kernels_.ops[l.op];
   const OpInfo& info = op_info(l.op);
   float* base = graph_.values_arena.base();
-  const float* few[8];
+  const float* few[kFewArguments];
   std::vector<const float*> many;
   for (uint32_t i = begin; i < end; ++i) {
     const Item it = item(l, i);
     const uint32_t n = it.sig->n_args;
     const float** x = few;
-    if (n > 8) {
+    if (n > kFewArguments) {
       many.resize(n);
       x = many.data();
     }

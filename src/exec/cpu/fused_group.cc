@@ -196,7 +196,7 @@ void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end
     const Cols dx{grads() + in.x.base, in.x.stride, in.x.index};
     const int64_t work = rows * in.k * in.x.count,
                   parts = std::clamp<int64_t>(work / kParallelFlops, 1, most_chunks());
-    const int64_t grain = ((in.k + parts - 1) / parts + 15) / 16 * 16;
+    const int64_t grain = ((in.k + parts - 1) / parts + kChunkRows - 1) / kChunkRows * kChunkRows;
     parallel_for(in.k, static_cast<size_t>(grain), [&](size_t from, size_t to) {
       kernels_.gemm->tn_sum({int64_t(from), int64_t(to)}, {0, in.x.count}, in.products.data(),
                             static_cast<int>(in.products.size()), dx);

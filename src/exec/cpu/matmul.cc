@@ -84,9 +84,9 @@ void CpuExecutor::run_jobs(const MatmulJob* jobs, size_t n) {
     weights += jobs[i].work / std::max<int64_t>(jobs[i].n, 1);
     blocks += (jobs[i].m + kRowBlock - 1) / kRowBlock;
   }
-  if (n == 1 && jobs->n >= 32 && (jobs->n >= jobs->m || thread_pool().threads() == 1)) {
-    const size_t least = weights > kManyWeights ? kWideColumns : 16;  // each chunk reads all weights
-    const size_t grain = std::max(least, grain_of(jobs->n, work, 16, most_chunks()));
+  if (n == 1 && jobs->n >= kByColumns && (jobs->n >= jobs->m || thread_pool().threads() == 1)) {
+    const size_t least = weights > kManyWeights ? kWideColumns : kChunkColumns;
+    const size_t grain = std::max(least, grain_of(jobs->n, work, kChunkColumns, most_chunks()));
     parallel_for(jobs->n, grain, [&](size_t begin, size_t end) {
       run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)});
     });
@@ -112,7 +112,7 @@ void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& d
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, "W' dy");
   scope.product(k, n, m);
   // Columns of dx may repeat, so threads share rows of dx, never columns.
-  parallel_for(k, grain_of(k, flops, 16, most_chunks()), [&](size_t begin, size_t end) {
+  parallel_for(k, grain_of(k, flops, kChunkRows, most_chunks()), [&](size_t begin, size_t end) {
     kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, n}, m, w, m, dyc, dxc);
   });
 }

@@ -10,6 +10,12 @@ namespace dyc {
 // ---- work worth handing to a thread
 constexpr int64_t kParallelFlops = 400000;  // multiply-adds
 constexpr size_t kFlatGrain = 16384;        // floats of element-wise work
+// The most chunks that a product or fused group is cut into, for each thread and in all: each reads all
+// weights.
+constexpr int64_t kChunksPerThread = 4, kMostChunks = 64;
+
+// ---- ops that compute node by node
+constexpr uint32_t kFewArguments = 8;  // of a node, whose addresses are kept on the stack
 
 // ---- element-wise groups and fused groups
 constexpr size_t kTile = 2048;       // floats that go through all launches at once: first-level cache
@@ -22,12 +28,18 @@ constexpr int64_t kManyWeights = 128 * 1024;  // floats; more do not stay in the
 constexpr int64_t kFewColumns = 24;           // threads share rows of products with fewer columns
 constexpr int64_t kReadColumns = 12,
                   kWideColumns = 32;         // columns worth reading a product's weights, many of them
+constexpr int64_t kByColumns = 32;           // columns from which threads share the columns of one product
+constexpr int64_t kChunkColumns = 16;        // columns of a chunk, at least: it reads all weights
+constexpr int64_t kChunkRows = 16;           // rows of W' dy of a chunk, at least: a cache line
 constexpr int64_t kRowBlock = 64;            // rows of a product that threads share
 constexpr int64_t kPart = 64;                // rows or columns of a weight gradient that threads share
 constexpr int64_t kPartFloats = 256 * 1024;  // of a gradient that are computed at once, if parts are smaller
 
 // ---- products with their losses (exec/cpu/column_losses.h)
 constexpr int64_t kLossColumns = 64;  // that go through a block of rows at once, forward
+constexpr int64_t kLossGradientColumns = 32, kLossGradientRows = 64;  // of a chunk, backward
+constexpr int64_t kLossGroups =
+    4;  // blocks of columns that threads share, backward (one thread has one block)
 // Results that are kept for backward: all up to so many, else that many or a share of them. The others are
 // computed again, which takes a third more multiplications. All of them and their gradients, which the real
 // DyNet stores, would be 200 percent; with 40 a step takes at most a quarter of that.

@@ -9,6 +9,7 @@
 #include "cuda/abi/persistent.h"
 #include "cuda/driver/backend.h"
 #include "exec/cuda/persistent_kernels.h"
+#include "exec/cuda/tuning.h"
 #include "exec/device_options.h"
 #include "ops/table.h"
 
@@ -18,7 +19,7 @@ namespace dyc {
 class DeviceMemory {
  public:
   // `name`: in messages. `least`: bytes of the first allocation; 0 where there is one per parameter.
-  DeviceMemory(cuda::Backend& backend, const char* name, size_t least = size_t{1} << 16)
+  DeviceMemory(cuda::Backend& backend, const char* name, size_t least = kFirstChunk)
       : backend_(backend), name_(name), least_(least) {}
   ~DeviceMemory() { backend_.release(address_); }
   DeviceMemory(const DeviceMemory&) = delete;

@@ -14,7 +14,7 @@ constexpr int64_t kArgmaxLeast = 1 << 12;  // floats of a launch, below which in
 
 // ---- memory
 constexpr size_t kDeviceAlign = 256;               // bytes, as cudaMalloc aligns
-constexpr size_t kFirstChunk = size_t{1} << 16;    // bytes of a pool's first chunk; later ones double
+constexpr size_t kFirstChunk = size_t{1} << 16;    // bytes that a pool, or memory that grows, has at first
 constexpr size_t kNodeScratch = size_t{64} << 20;  // bytes of scratch memory of one launch, at most
 constexpr size_t kForgetEach = 256;  // parameters that are checked for dead ones each time; more once doubled
 
