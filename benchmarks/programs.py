@@ -1,7 +1,8 @@
-"""Ten training programs as users write them, one instance at a time, for DyNet and for this package.
+"""Ten models on random data, whose sizes are free: what kernels and planner are measured on (roofline.py).
 
-Random data; sizes of sentences and trees as in common corpora. `--reference` on the command line: the
-original DyNet. A `Side` has the functions of a script of ../examples: `load`, `build` and `train_batch`.
+The scripts of written/ are for the analysis of source text: complete, and on data of examples/. Sentences
+and trees have the sizes of common corpora. `--reference` on the command line: the original DyNet. A `Side`
+has the functions of a script: `load`, `build` and `train_batch`.
 """
 
 from __future__ import annotations

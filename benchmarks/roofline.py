@@ -229,10 +229,9 @@ def outside(events: list[dict[str, Any]], step: float) -> dict[str, float]:
 
 def measure_program(program: str, hidden: int, batch: int, steps: int, bounds: Machine) -> dict[str, Any]:
     import dynet_compat as dy
-    from programs import PROGRAMS, Side
-    from worker import load_example
+    from worker import load_program
 
-    side = Side(program, hidden) if program in PROGRAMS else load_example(program)
+    side = load_program(program, hidden)
     instances, vocab = side.load()
     model, trainer = side.build(vocab, hidden)
     rng = random.Random(1)

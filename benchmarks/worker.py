@@ -35,6 +35,18 @@ def load_example(name: str) -> Any:
     return module
 
 
+def load_program(name: str, hidden: int, side: str | None = None) -> Any:
+    """What has `load`, `build` and `train_batch`: a script of examples/ or written/, or a program of
+    programs.py; with a side, that of pairs/."""
+    if side:
+        from pairs import load_side
+
+        return load_side(name, side, hidden)
+    from programs import PROGRAMS, Side
+
+    return Side(name, hidden) if name in PROGRAMS else load_example(name)
+
+
 def make_batches(instances: list, size: int, most: int) -> list[list]:
     """At most `most` full batches of a fixed shuffle; a small data set is repeated to fill one."""
     order = list(instances)
@@ -46,8 +58,8 @@ def make_batches(instances: list, size: int, most: int) -> list[list]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("example", help="of examples/ or written/, or with --side of pairs/ or programs.py")
-    parser.add_argument("--side", help="of pairs/: ours, loop or batched; user: of programs.py")
+    parser.add_argument("example", help="of examples/, written/ or programs.py, or of pairs/")
+    parser.add_argument("--side", help="of pairs/: ours, loop or batched")
     parser.add_argument("--hidden", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--mode", choices=("train", "predict"), default="train")
@@ -57,16 +69,7 @@ def main() -> None:
     args = parser.parse_known_args()[0]
 
     start = time.perf_counter()
-    if args.side == "user":
-        from programs import Side
-
-        example: Any = Side(args.example, args.hidden)
-    elif args.side:
-        from pairs import load_side
-
-        example = load_side(args.example, args.side, args.hidden)
-    else:
-        example = load_example(args.example)
+    example = load_program(args.example, args.hidden, args.side)
     instances, vocab = example.load(args.data)
     model, trainer = example.build(vocab, args.hidden)
     batches = make_batches(instances, args.batch, args.pool)

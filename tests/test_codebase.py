@@ -179,6 +179,13 @@ def test_files_are_short() -> None:
     assert {path: n for path, n in lengths.items() if n > MAX_LINES} == {}
 
 
+def test_every_benchmark_is_listed() -> None:
+    page = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+    missing = [path.name for path in (ROOT / "benchmarks").iterdir()
+               if path.suffix == ".py" and f"`{path.name}`" not in page]  # fmt: skip
+    assert not missing, f"benchmarks/README.md does not say what these are: {missing}"
+
+
 def test_functions_are_short() -> None:
     long = []
     for path in package_files():

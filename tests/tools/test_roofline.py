@@ -21,9 +21,8 @@ load = pytest.fixture(scope="module")(importer)
     "MLP", "early exit", "LSTM classifier", "GRU tagger", "own LSTM", "TreeLSTM of ops", "matrix-vector",
     "reader", "biaffine", "siamese"])  # fmt: skip
 def test_a_batch_has_the_sum_of_its_instances(load: Any, name: str) -> None:
-    programs = load("programs")
-    assert name in programs.PROGRAMS and len(programs.PROGRAMS) == 10
-    side = programs.Side(name, 8)
+    assert name in load("programs").PROGRAMS and len(load("programs").PROGRAMS) == 10
+    side = load("worker").load_program(name, 8)
     alone, together, losses = train_four(side, 0.05)
     assert together == pytest.approx(alone, rel=1e-5)
     assert losses[-1] < losses[0]
