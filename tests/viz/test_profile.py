@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import os
 import subprocess
@@ -241,8 +242,11 @@ def test_recording_counts_nodes(dy: Any) -> None:
         z = dy.exp(y)
         time.sleep(0.002)
         (z + 1).value()
-    assert [e["args"]["nodes"] for e in of(p.events, "record")] == [2, 1, 1]
-    assert all(e["dur"] < 2000 for e in of(p.events, "record"))  # the pause is the script's own
+    # A stretch ends at a flush and at a pause: here, and where other work has the processor.
+    stretches = of(p.events, "record")
+    so_far = list(itertools.accumulate(e["args"]["nodes"] for e in stretches))
+    assert {2, 3, 4} <= set(so_far) and so_far[-1] == 4
+    assert all(e["dur"] < 2000 for e in stretches)  # the pause is the script's own
 
 
 def test_recording_without_a_flush(dy: Any) -> None:
