@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import _core
 from .._core import LookupParameters, ParameterCollection, Parameters
+from ..files.text_format import parameters_of
 
 __all__: list[str] = []
 
@@ -32,8 +33,7 @@ class Tree:
 
     def __reduce__(self) -> tuple[Any, ...]:
         number, _, state, _, _ = _core._collection_state(self.root)
-        parameters: list[Any] = [*self.root.parameters_list(), *self.root.lookup_parameters_list()]
-        states = [_core._parameter_state(p) for p in parameters]
+        states = [_core._parameter_state(p) for p in parameters_of(self.root)]
         return restored_tree, (number, state, _core._decay_factor(self.root), states)
 
 
