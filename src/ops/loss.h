@@ -19,10 +19,7 @@ struct PickNegLogSoftmax {
     if (s[0].bd != n) shape_error(s, text("as many ids as batch items, not ", n));
     return scalar_per_batch(s);
   }
-  static void check(const KernelArgs& m, const char* op) {
-    for (uint32_t i = 0; i < m.n_ids; ++i)
-      if (m.ids[i] >= m.xs(0)) throw ValueError(text(op, "(): expected id < ", m.xs(0), ", got ", m.ids[i]));
-  }
+  static void check(const KernelArgs& m, const char* op) { check_ids(m, op); }
   template <class I>
   static void forward(const KernelArgs& m) {
     for (uint32_t b = 0; b < m.yd->bd; ++b)
@@ -119,8 +116,7 @@ struct Hinge {
     check_margin(m.real(0), op);
     if (m.n_ids != m.xd[0]->bd)
       throw ValueError(text(op, "(): expected one id per batch item of ", *m.xd[0], ", got ", m.n_ids));
-    for (uint32_t i = 0; i < m.n_ids; ++i)
-      if (m.ids[i] >= m.xs(0)) throw ValueError(text(op, "(): expected id < ", m.xs(0), ", got ", m.ids[i]));
+    check_ids(m, op);
   }
   template <class I>
   static void forward(const KernelArgs& m) {

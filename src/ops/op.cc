@@ -9,6 +9,16 @@ void shape_error(const ShapeArgs& s, const std::string& wanted) {
   throw ValueError(text(s.op, "(): expected ", wanted, ", got ", got));
 }
 
+void check_axis(const ShapeArgs& s, uint32_t axis, uint32_t most) {
+  if (s[0].nd > most) shape_error(s, text("at most ", most, " dimensions"));
+  if (axis >= s[0].nd) shape_error(s, text("d < ", s[0].nd, ", not ", axis));
+}
+
+void check_ids(const KernelArgs& m, const char* op) {
+  for (uint32_t i = 0; i < m.n_ids; ++i)
+    if (m.ids[i] >= m.xs(0)) throw ValueError(text(op, "(): expected id < ", m.xs(0), ", got ", m.ids[i]));
+}
+
 uint32_t common_batch(const ShapeArgs& s) {
   uint32_t b = 1;
   for (uint32_t i = 0; i < s.n; ++i) {

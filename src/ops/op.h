@@ -131,6 +131,12 @@ struct ShapeArgs {
 // "tanh(): expected <wanted>, got {3} {4,5}"
 [[noreturn]] void shape_error(const ShapeArgs& s, const std::string& wanted);
 
+// ValueError unless x has at most `most` dimensions, and the axis is one of them.
+void check_axis(const ShapeArgs& s, uint32_t axis, uint32_t most);
+
+// ValueError for an index that is no row of x.
+void check_ids(const KernelArgs& m, const char* op);
+
 // Batch size of the result: all arguments have batch 1 or one common B; else ValueError.
 uint32_t common_batch(const ShapeArgs& s);
 

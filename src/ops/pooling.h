@@ -191,8 +191,7 @@ struct KMaxPooling {
   static constexpr Param params[] = {{"x"}, {"k", Param::uint}, {"d", Param::uint, 1}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t k = s.attrs[0], axis = s.attrs[1];
-    if (s[0].nd > 3) shape_error(s, "at most 3 dimensions");
-    if (axis >= s[0].nd) shape_error(s, text("d < ", s[0].nd, ", not ", axis));
+    check_axis(s, axis, 3);
     if (k < 1 || k > s[0].d[axis]) shape_error(s, text("1 <= k <= ", s[0].d[axis], ", not ", k));
     Dim r = s[0];
     r.d[axis] = k;

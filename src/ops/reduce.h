@@ -257,8 +257,7 @@ struct LogSumExpDim {
   static constexpr Meta meta = Meta::per_node("logsumexp_dim", "log(sum(exp(x), d))", Reads::x_and_y);
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
-    if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
-    if (s.attrs[0] >= s[0].nd) shape_error(s, text("d < ", s[0].nd, ", not ", s.attrs[0]));
+    check_axis(s, s.attrs[0], 2);
     return without_axis(s[0], s.attrs[0]);
   }
   template <class I>
@@ -309,8 +308,7 @@ template <int sign>
 struct Extreme {
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
-    if (s[0].nd > 3) shape_error(s, "at most 3 dimensions");
-    if (s.attrs[0] >= s[0].nd) shape_error(s, text("d < ", s[0].nd, ", not ", s.attrs[0]));
+    check_axis(s, s.attrs[0], 3);
     return without_axis(s[0], s.attrs[0]);
   }
   template <class V>

@@ -10,8 +10,7 @@ struct Softmax {
   static constexpr Meta meta = Meta::per_node("softmax", "softmax(x)", Reads::y);
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
-    if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
-    if (s.attrs[0] >= s[0].nd) shape_error(s, text("d < ", s[0].nd, ", not ", s.attrs[0]));
+    check_axis(s, s.attrs[0], 2);
     return s[0];
   }
   template <class I>
