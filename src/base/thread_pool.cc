@@ -41,9 +41,11 @@ bool spin_until(Done done, std::chrono::nanoseconds time) {
   return false;
 }
 
-// On a machine that is busy with other things a worker may be taken off its processor in the middle of a
-// chunk, and the caller waits for long. Loops are left to the caller alone for a while when more time is
-// lost by waking and waiting than is saved; for twice as long if that soon happens again.
+}  // namespace
+
+// On a busy machine a worker may lose its processor in the middle of a chunk, and the caller waits for long.
+// When waking and waiting have cost more time than the workers saved, the caller runs loops alone for a
+// while, and for twice as long if that soon happens again.
 class Crowding {
  public:
   bool crowded() const { return alone_for_ > Time{} && Clock::now() < alone_until_; }
@@ -63,11 +65,9 @@ class Crowding {
   Clock::time_point alone_until_;
 };
 
-}  // namespace
-
 // A worker enters a loop by raising `inside` and then looking whether the loop is still open; the caller
 // closes the loop and then waits for `inside` to fall to 0. So a worker that wakes late misses the loop, and
-// nobody waits for it.
+// nobody waits for it. 13 fields, as caller and workers share one another's counters.
 struct ThreadPool::Workers {
   struct Loop {
     size_t n, grain, chunks;

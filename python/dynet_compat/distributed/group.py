@@ -97,6 +97,7 @@ class Group:
         has_lost: whether the group is smaller than it was.
         is_forked: this process was forked by a rank, and is none.
         shares_core: while a thread waits for ranks, this process computes, or another that has the same core.
+    14 fields: a meeting changes counters, communicator and watchdog together, and the watchdog shows them.
     """
 
     def __init__(
