@@ -41,14 +41,6 @@ NodeId Graph::append(const Node& n, int64_t offset) {
   return static_cast<NodeId>(nodes_.size() - 1);
 }
 
-namespace {
-
-bool in_weight_position(OpId op, OpKind kind, uint32_t i) {
-  return kind == OpKind::matmul && weight_position(op == op_id<Affine>, i);
-}
-
-}  // namespace
-
 void Graph::refuse_argument() {
   throw ValueError("expected expressions of this graph, got one of an earlier graph");
 }
@@ -75,11 +67,11 @@ void Graph::refuse_argument() {
   key[1] = n;
   key[2] = n_attrs;
   uint32_t* k = std::copy_n(attrs, n_attrs, key + 3);
-  const OpKind kind = op_info(op).meta->kind;
+  const WeightPositions weights(op);
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
     *k++ = signatures_.brief(a.sig).dim * 2 + (a.flags & Node::requires_grad);
-    *k++ = in_weight_position(op, kind, i) ? a.value_number : 0;
+    *k++ = weights.has(i) ? a.value_number : 0;
   }
   const uint32_t sig = signatures_.of(op, key, key_size);
   const Sig& s = signatures_[sig];
@@ -109,7 +101,7 @@ void Graph::refuse_argument() {
   return {append(node, kPending), !numbered};
 }
 
-// An input that nobody can set, so that no trace captures it for more than the value of this once.
+// A constant input. Traces do not capture it, as its value may differ in the next run.
 NodeId Graph::filled(const Dim& dim, float value) {
   const NodeId id = input(dim, false);
   std::fill_n(values(id), dim.size(), value);
@@ -240,7 +232,7 @@ NodeId Graph::constant(const Dim& dim, float value) {
   n.value_number = value_number;
   n.flags = Node::leaf | Node::constant;
   const int64_t offset = values_arena.allocate(dim.size());
-  value_numbers_.node(value_number, size());  // only now, as there may have been no memory
+  value_numbers_.node(value_number, size());  // only after allocating, which may throw
   std::fill_n(values_arena.base() + offset, dim.size(), value);
   return append(n, offset);
 }

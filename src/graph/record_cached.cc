@@ -9,7 +9,7 @@ namespace dyc {
                                       uint32_t n_attrs, const Ids& ids) {
   if (n == 0 || n > RecordCache::kMostArgs || n_attrs > RecordCache::kMostAttrs)
     return record_uncached(op, args, n, attrs, n_attrs, ids);
-  const bool affine = op == op_id<Affine>, product = affine || op == op_id<MatMul>;
+  const WeightPositions weights(op);
   bool numbered = may_be_shared(op);
   uint32_t words[RecordCache::kMostAttrs] = {};  // of a product, which has no attributes, its weights
   for (uint32_t i = 0; i < n_attrs; ++i) words[i] = attrs[i];
@@ -17,7 +17,7 @@ namespace dyc {
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = argument(args[i]);
     numbered = numbered && a.value_number;
-    if (product && weight_position(affine, i)) words[i] = a.value_number;
+    if (weights.has(i)) words[i] = a.value_number;
     key.set_argument(i, a.sig * 2 + (a.flags & Node::requires_grad), a.site);
   }
   if (numbered) return record_new(op, args, n, attrs, n_attrs, ids, true).id;

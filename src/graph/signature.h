@@ -10,6 +10,14 @@
 
 namespace dyc {
 
+// Which arguments of an op are weights: if the value of one is the same for the whole graph, its identity is
+// part of the signature, and a launch reads it once.
+struct WeightPositions {
+  explicit WeightPositions(OpId op) : affine(op == op_id<Affine>), product(affine || op == op_id<MatMul>) {}
+  bool has(uint32_t i) const { return product && (affine ? i == 0 || i % 2 == 1 : i == 0); }
+  bool affine, product;
+};
+
 struct Sig {
   OpId op = 0;
   bool owns_weight = false;      // an argument in weight position is the same for the whole graph

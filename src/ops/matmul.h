@@ -18,10 +18,6 @@ struct Affine {
   static Dim shape(const ShapeArgs& s);
 };
 
-// Position i of the arguments holds a weight: if its value is the same for the whole graph, its
-// identity is part of the signature and a launch reads it once.
-inline bool weight_position(bool affine, uint32_t i) { return affine ? i == 0 || i % 2 == 1 : i == 0; }
-
 // The ops of this file, in the order of their numbers.
 using MatmulOps = OpList<MatMul, Affine>;
 

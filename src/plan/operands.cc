@@ -26,7 +26,7 @@ void OperandResolver::resolve(Launch& l, uint32_t args) {
   }
 }
 
-// What nodes of several signatures have in common.
+// Sets the properties that the nodes of a launch share, where they have different signatures.
 void OperandResolver::inspect_nodes(Launch& l) {
   if (l.uniform) return;
   const NodeId* nodes = plan_.nodes.data() + l.nodes;
@@ -50,7 +50,7 @@ void OperandResolver::inspect_nodes(Launch& l) {
 Operand OperandResolver::weight_operand(const Launch& l, uint32_t k) {
   Operand o;
   const Sig& sig = graph_.sig_number(l.sig);
-  if (l.kind != OpKind::matmul || !weight_position(l.op == op_id<Affine>, k)) return o;
+  if (!WeightPositions(l.op).has(k)) return o;
   const NodeId first = graph_.args(plan_.nodes[l.nodes])[k];
   if (!graph_.node(first).value_number || !(sig.columns || l.count == 1)) return o;
   if (graph_.offset_of(first) == kParameter && graph_.base_of(first) != first)
@@ -174,7 +174,7 @@ int64_t OperandResolver::readable_offset(NodeId id) {
   return graph_.offset_of(id);
 }
 
-// A parameter that is read like any other value is copied into the value arena by a launch of its own.
+// A parameter that is read as an ordinary value is copied into the value arena by a launch of its own.
 int64_t OperandResolver::copy_parameter(NodeId id) {
   const int64_t out = graph_.values_arena.allocate(graph_.sig(id).size, 16);
   graph_.set_offset(id, out);
@@ -184,8 +184,8 @@ int64_t OperandResolver::copy_parameter(NodeId id) {
   return out;
 }
 
-// The copies of parameters come before all launches of the extension, where places were kept for as many as
-// the last demand had.
+// Launches that copy parameters come first in the extension, which reserved as many launches for them as the
+// last extension needed. If there are more now, the other launches move back.
 void OperandResolver::insert_copies(const Selection& selection) {
   const uint32_t n = static_cast<uint32_t>(copies_.size());
   if (n != copies_expected_) {
