@@ -124,8 +124,8 @@ void set_dropouts(PyBuilder& b, const Object& d, const Object& d_h) {
 
 // ---------------------------------------------------------------- classes
 
-// A call of a builder class whose __init__ runs. Instances of batch_map take turns, so the calls need not end
-// in reverse order: they are found by their object. Under the interpreter lock.
+// A call of a builder class, while its __init__ runs. With instances of batch_map such calls do not end in
+// reverse order, so they are found by their object. Guarded by the interpreter lock.
 struct ClassCall {
   PyObject *self, *args, *kwargs;
 };
@@ -141,8 +141,8 @@ bool is_constructed(const Object& self) {
       .holder_constructed();
 }
 
-// A Python subclass need not call the __init__ of its builder (DyNet makes builders before any __init__
-// runs): then that is called afterwards, with the arguments of the call.
+// DyNet makes builders before any __init__ runs, so a Python subclass need not call that of its base. If it
+// has not, the __init__ of the base is called afterwards, with the arguments of the call.
 PyObject* make_object(PyObject* type, PyObject* args, PyObject* kwargs) {
   auto* given = reinterpret_cast<PyTypeObject*>(type);
   auto self = pybind11::reinterpret_steal<Object>(given->tp_new(given, args, kwargs));
@@ -165,7 +165,7 @@ PyObject* make_object(PyObject* type, PyObject* args, PyObject* kwargs) {
   return done ? self.release().ptr() : nullptr;
 }
 
-// Before __init__ (in a subclass's own, or after a bare __new__) there is no builder that a method could use.
+// Methods called before __init__ (in that of a subclass, or after __new__ alone) find no builder.
 PyObject* attribute(PyObject* self, PyObject* name) {
   auto* instance = reinterpret_cast<pybind11::detail::instance*>(self);
   if (instance->get_value_and_holder().holder_constructed()) [[likely]]
@@ -183,7 +183,7 @@ PyObject* attribute(PyObject* self, PyObject* name) {
   return PyObject_GenericGetAttr(self, name);
 }
 
-// Python gives a subclass that says nothing of attributes the plain look-up of `object`.
+// A subclass that defines no attribute look-up of its own gets that of `object`.
 int make_subclass(PyObject* type, PyObject* args, PyObject* kwargs) {
   if (PyType_Type.tp_init(type, args, kwargs) < 0) return -1;
   auto* made = reinterpret_cast<PyTypeObject*>(type);
@@ -268,8 +268,9 @@ Class<Core>& with_gate_options(Class<Core>& c, const char* name) {
   return c;
 }
 
-// Replaces __init__ of a class: without arguments, as a subclass may call it in DyNet, it takes those of the
-// call of the class; and pybind11's own would end the process where a base's is called for a derived object.
+// Replaces __init__ of a class, for two reasons: called without arguments, as DyNet allows in a subclass, it
+// uses the arguments of the call of the class; and pybind11's own ends the process if it is called for a
+// derived object.
 void wrap_init(Object c, bool takes_arguments) {
   const Object real = c.attr("__init__");
   const std::string doc = pybind11::str(real.attr("__doc__"));

@@ -39,7 +39,7 @@ struct ThreadEngine : Engine {
 
 std::vector<ThreadEngine*> engines;
 
-// Not with the interpreter lock held, which another thread may want to release the mutex.
+// To be locked without the interpreter lock, which the thread that holds the mutex may be waiting for.
 void lock_device(std::mutex& mutex) {
   if (mutex.try_lock()) return;
   if (!PyGILState_Check()) return mutex.lock();
@@ -47,10 +47,10 @@ void lock_device(std::mutex& mutex) {
   Py_END_ALLOW_THREADS
 }
 
-// 1 while a backward pass without the interpreter lock adds to the gradients of parameters. Atomic for the
-// sake of waiting; written under the lock.
+// 1 while a backward pass adds to the gradients of parameters without the interpreter lock. Atomic so that
+// threads can wait for it; written under the lock.
 std::atomic<uint32_t> to_parameters{0};
-int waiting = 0;  // threads that wait for its end; others would begin again before they are awake
+int waiting = 0;  // threads that wait for its end, and go before the next backward pass
 
 // Has left products to be computed (Executor::run_kept); null: no engine.
 Engine* keeper = nullptr;
@@ -59,7 +59,8 @@ thread_local bool makes_updates = false;
 
 constexpr const char* kCapsule = "dynet_compat.graph";
 
-// The state of a thread is cleared: in that thread when it ends, else in the one that forked or finishes.
+// Called when the state of a thread is cleared: by that thread when it ends, or by the one that forks or
+// finalises.
 void end_of_thread(PyObject* capsule) {
   auto* e = static_cast<ThreadEngine*>(PyCapsule_GetPointer(capsule, kCapsule));
   engines.erase(std::remove(engines.begin(), engines.end(), e), engines.end());
@@ -68,7 +69,7 @@ void end_of_thread(PyObject* capsule) {
     wait_for_backward();
     finish_products();
   }
-  if (!e->computing) delete e;  // else its thread is in the midst of it, or was when the process forked
+  if (!e->computing) delete e;  // otherwise its thread is computing, or was when the process forked
 }
 
 // Python's dict for this thread, or null if it has none any more (then the engine is never destroyed).
@@ -85,7 +86,7 @@ void end_with_thread(ThreadEngine* e) {
   Py_DECREF(capsule);
 }
 
-// A child has the thread that forked, and no backward pass of another one.
+// A forked child has no other thread, so no backward pass of one.
 void after_fork_in_child() {
   to_parameters = 0;
   waiting = 0;
@@ -198,7 +199,7 @@ void Computing::poll() {
 }
 
 Computing::Computing(bool direct) : engine_(dyc::py::engine()), to_parameters_(direct) {
-  engine_.executor.refuse_reentry();  // by a handler in the midst of this thread's computation
+  engine_.executor.refuse_reentry();  // by a signal handler that interrupts this thread's computation
   wait_for_update();
   finish_products();
   if (engine_.graph.recorded_floats() < tuning::kReleaseLock) return;
@@ -221,7 +222,7 @@ Computing::~Computing() noexcept(false) {
   to_parameters.notify_all();
 }
 
-// Apart, so that reading a value that is there stays short.
+// A function of its own, so that reading a computed value stays short.
 template <auto read>
 [[gnu::noinline]] static auto compute_missing(NodeId id, const char* method) {
   if (inside_instance) [[unlikely]]
@@ -267,8 +268,8 @@ void compute_forward(NodeId id, bool recalculate) {
   c.engine().forward(id);
 }
 
-// May the computation take so long that somebody presses Ctrl-C? The gradients of parameters are then kept
-// separately until the end, so that none is left half added: no more of them than the graph has values.
+// Is the computation long enough to be interrupted by Ctrl-C? Then gradients of parameters are collected
+// until its end, so that none is left half added. They take no more memory than the values of the graph.
 static bool is_long(Graph& graph) {
   const uint64_t floats = graph.recorded_floats();
   if (floats < tuning::kLongGraph) return false;
@@ -298,7 +299,7 @@ void compute_backward(NodeId id, bool full) {
   if (!direct) e.accumulate_gradients();
 }
 
-// The loss whose backward() was skipped last in this graph, once; kNone: there is none.
+// Returns, once, the loss whose backward() was skipped last in this graph; kNone: there is none.
 static NodeId take_skipped(Engine& e) {
   auto& skipped = static_cast<ThreadEngine&>(e).skipped;
   const NodeId root = std::exchange(skipped.root, kNone);

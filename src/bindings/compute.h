@@ -40,20 +40,20 @@ void wait_for_backward();
 extern bool keep_products;
 // What a loss starts from: this process's share of the minibatch, where losses are means.
 extern float loss_share;
-// A resumed job catches up: backward() computes nothing, and gradient() what it would have.
+// While a resumed job catches up, backward() computes nothing; gradient() then does it, if it is called.
 extern bool skips_backward;
 // Computes the loss of the last backward() of this graph, if that was skipped: it draws its random numbers
 // now.
 void forward_skipped();
 void finish_products();
 void finish_products(std::span<const std::shared_ptr<Storage>> storages);  // without the interpreter lock
-// A trainer, or what it reads, is about to be used: waits for an update in flight, if there is one. Its error
-// is thrown here, or by the next who waits.
+// To be called before a trainer, or what it reads, is used: waits for an update in flight. Throws its error,
+// or (not `throws`) leaves it to the next caller.
 void wait_for_update(bool throws = true);
-// Python's function that waits for the update that has begun, and raises its error if its argument is True;
-// null: it is done.
+// An update has begun: wait(raises) waits for its end and, if `raises` is True, raises its error. Null: it is
+// done.
 void set_update_in_flight(PyObject* wait);
-// This thread makes updates, so it waits for none.
+// The calling thread makes updates, so it does not wait for them.
 void make_updates_here();
 
 // `method`: what the script has called, for profiles.
@@ -67,14 +67,15 @@ PyObject* recorded(NodeId id, PyTypeObject* type = &ExpressionType);
 
 // The op that this function of the API records; kOps: it is none.
 OpId op_of_function(PyObject* function);
-// A call with expressions, or a list of them, then perhaps an index; all other arguments have their defaults.
+// A call by position: of expressions, or a list of them, then perhaps an index. Other arguments are the
+// defaults.
 struct PlainCall {
   bool possible = false, list = false, index = false;
   bool bare = false;  // are expressions all that the function takes?
 };
-// May a call of the op's function with n arguments by place be one?
+// Whether a call of the op's function with n positional arguments can be recorded as such.
 PlainCall plain_call(OpId op, size_t n);
-// What such a call records.
+// Records it.
 NodeId record_plain(OpId op, const NodeId* nodes, uint32_t n, const uint32_t* index);
 // List of result(i), i < n, for nodes recorded just now. ValueError where making one has run code that
 // renewed the graph.
@@ -95,7 +96,7 @@ PyObject* list_of_recorded(size_t n, const char* call, F&& result) {
   return list;
 }
 
-// How a number of a graph that is not this thread's is to be called in a message.
+// What a message says of a graph that is not the one of this thread.
 const char* whose_graph(uint32_t number);
 
 }  // namespace dyc::py

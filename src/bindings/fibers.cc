@@ -19,10 +19,9 @@ using Object = pybind11::object;
 
 using Frame = pybind11::detail::loader_life_support*;
 
-// pybind11 keeps a list of the calls into this module that are under way in a thread, and ends the process
-// when they do not end in reverse order. Calls of different instances do not, so each has a list of its own.
-// The head of the list is private; naming it in an explicit instantiation is the way in that the language
-// has.
+// pybind11 keeps a list of the active calls into this module for each thread, and ends the process if they do
+// not end in reverse order. Those of different instances do not, so each instance has a list of its own. The
+// head of the list is private, but explicit instantiations may name private members.
 Frame& current_frame();
 template <Frame& (*head)()>
 struct FrameAccess {
@@ -56,7 +55,7 @@ struct Batch {
   FiberSwitch fibers;
   Object task;           // whose turn it is
   bool closing = false;  // it is being unwound: must not be suspended
-  bool waits = false;    // it left by waiting, not by its end or for a batch_map inside
+  bool waits = false;    // suspended by waiting, and not because it ended or for a batch_map inside
   Object thrown;         // to be raised in it
   std::vector<Waiting> waiting, resumed;
   size_t next = 0;  // of `resumed`: those before have continued
@@ -135,7 +134,8 @@ void compute_nodes(std::vector<NodeId> nodes) {
   c.engine().compute(std::move(nodes));
 }
 
-// An error is for the instance that waits for what cannot be computed.
+// Computes the nodes of each instance by themselves, so that an error is raised only in the instances that
+// wait for what cannot be computed.
 void compute_each(std::vector<Waiting>& all) {
   for (Waiting& w : all) try {
       compute_nodes(w.nodes);

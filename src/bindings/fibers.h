@@ -6,13 +6,13 @@
 
 namespace dyc::py {
 
-// In an instance: returns when all others wait too and the node is computed (or, while batch_map is
-// cancelled, at once).
+// In an instance: suspends it until all instances wait for values and the node has been computed. While
+// batch_map is being cancelled it returns at once.
 void wait_for_value(NodeId id);
-// The same for all that the instance could see, up to this node. Returns what may still have to be computed.
+// The same for all nodes up to this one that the instance can refer to. Returns those still to be computed.
 std::vector<NodeId> wait_for_all(NodeId id);
-// Before an input changes (kNone: before all is computed again): RuntimeError in the handler of a signal that
-// runs in the middle of a computation and, in an instance, if others could notice.
+// To be called before an input is set (kNone: before everything is computed again). Throws RuntimeError in a
+// signal handler that interrupts a computation, and in an instance if other instances read the input.
 void check_change(const char* call, NodeId id);
 
 // Adds the functions that fibers.py is made of.

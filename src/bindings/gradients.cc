@@ -340,7 +340,7 @@ void put_values(const std::shared_ptr<Collection>& collection, const Floats& fla
   }
 }
 
-// Of the bits of n floats: equal for equal bits, and different, but for one chance in 2^64, for others.
+// A hash of the bits of n floats, of 64 bits.
 uint64_t hash_of(const float* values, size_t n, uint64_t seed) {
   uint64_t lanes[4] = {seed ^ 0x9e3779b97f4a7c15u, seed ^ 0xbf58476d1ce4e5b9u, seed ^ 0x94d049bb133111ebu,
                        seed};

@@ -1,4 +1,4 @@
-// Inputs, constants, random nodes and the hot functions whose arguments need more than a row says.
+// Inputs, constants, random nodes, and frequent functions whose arguments the op table does not describe.
 #include <cstring>
 
 #include "bindings/arguments.h"

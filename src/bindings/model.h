@@ -32,8 +32,8 @@ void add_trainer_state(PyObject* module);     // trainer_state.cc
 void add_gradients(PyObject* module);         // gradients.cc
 // Python functions that are called with a trainer, for the processes of one job (dynet_compat/distributed/).
 enum class TrainerHook : uint8_t { made, update, before_save, after_save, before_load };
-// False where the function returns False: nothing is updated or saved then. Throws what it raises. Without a
-// function: true. `argument`: scale of an update, path of a save.
+// Calls the hook, if there is one. False: it returned False, so nothing is to be updated or saved. Throws
+// what it raises. `argument`: scale of an update, path of a save.
 bool call_trainer_hook(TrainerHook hook, PyObject* trainer, PyObject* argument = nullptr);  // gradients.cc
 // RuntimeError where a subclass has not called __init__().
 Trainer& trainer_of(PyObject* trainer);
@@ -44,7 +44,8 @@ void add_files(pybind11::module_& m);                                           
 void add_tensor_functions(pybind11::module_& m);                                      // tensor.cc
 void add_devices(pybind11::module_& m);                                               // devices.cc
 
-// What `init` of add_parameters() stands for; null: not recognised. `last`: last size of the dim argument.
+// The initialiser that the argument `init` of add_parameters() means; null: not recognised. `last`: last size
+// of the dim argument.
 struct InitNumbers {
   PyObject *scale, *mean, *std;  // null: the default
 };

@@ -16,7 +16,7 @@ namespace dyc::py {
 namespace {
 
 struct CountedCode {
-  Owned code;                               // it may be freed otherwise, and another one be at its address
+  Owned code;                               // keeps it alive, so that no other code object gets its address
   bool own;                                 // of this package
   std::unordered_map<int, uint64_t> nodes;  // by position
 };

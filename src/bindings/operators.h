@@ -8,8 +8,8 @@ extern PyNumberMethods expression_numbers;
 extern PyMappingMethods expression_mapping;
 extern PySequenceMethods expression_sequence;
 
-// What +, -, * or / record of two expressions, or of one and a number, which is an argument of an op of its
-// own.
+// The ops that +, -, * and / record: of two expressions, of an expression and a number, of a number and an
+// expression.
 enum class BinaryOperator : uint8_t { add, subtract, multiply, divide };
 NodeId record_operator(BinaryOperator which, NodeId a, NodeId b);
 NodeId record_operator(BinaryOperator which, NodeId a, float b);

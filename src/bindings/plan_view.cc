@@ -109,8 +109,8 @@ pb::tuple batch_plan(const pb::object& of) {
   return pb::make_tuple(rows, ran, flushes, batching);
 }
 
-// Number of an expression of the graph of now; None for others, for what is no expression, and for parameters
-// (which may not be in the graph yet).
+// The node number of an expression of the current graph; None for other objects, and for parameters, which
+// may not be in the graph yet.
 pb::object node_number(const pb::object& o) {
   if (!is_expression(o.ptr()) || PyObject_TypeCheck(o.ptr(), &ParametersType) ||
       PyObject_TypeCheck(o.ptr(), &LookupParametersType))

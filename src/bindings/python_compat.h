@@ -70,7 +70,7 @@ inline PyObject* function_builtins([[maybe_unused]] PyObject* function) {
 #endif
 }
 
-// How many more calls of functions of the script may stand inside one another.
+// How many more nested calls of Python functions the recursion limit allows.
 inline int remaining_depth() {
   PyThreadState* thread = PyThreadState_Get();
 #if PY_VERSION_HEX >= 0x030C0000
@@ -129,7 +129,7 @@ class WithoutCollection {
   int was_;
 };
 
-// Where a frame is in its code, as a number that is quick to find out, and the line of that number.
+// The position of a frame in its code, as a number that is cheap to read, and the line of such a position.
 #if PY_VERSION_HEX >= 0x030B0000
 inline int position_in(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }
 inline int line_at(PyCodeObject* code, int position) { return PyCode_Addr2Line(code, position); }

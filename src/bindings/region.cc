@@ -118,9 +118,9 @@ const RegionLoop& Region::loop() const {
   throw PythonError();
 }
 
-// Null: the statements must run for this item, or an error is set. Between an item's return and this call
-// nothing runs but the unpacking of the item: where that is code of the script, or another thread runs, the
-// item may not be the last one that was returned, and the script's own statements run.
+// Null: the statements must run for this item, or an exception is set. Between the return of an item and this
+// call only the item is unpacked. If that runs code of the script, or another thread runs, the item may not
+// be the last one that was returned; then the statements run, too.
 PyObject* Region::call_in_loop(PyObject* const* args, size_t n) {
   const PendingItem last = std::exchange(pending_item_, {});
   if (!last.items || last.thread != PyThreadState_Get() || last.items->must_run()) return nullptr;
@@ -267,7 +267,7 @@ void CodeRestorer::forget_region() {
 
 // ---------------------------------------------------------------- payoff
 
-// Do the statements run this time without a session, so that they are timed as they would run without hints?
+// Should the statements run without a session this time, to measure what they take without hints?
 bool Region::starts_plain_run() {
   if (payoff_.plain_runs == 0) return false;
   --payoff_.plain_runs;
@@ -403,7 +403,7 @@ PyObject* is_foreign(PyObject*, PyObject*) {
   return PyBool_FromLong(!unbound);
 }
 
-// A copy in another process knows nothing.
+// A region that was pickled to another process records nothing.
 PyObject* reduce(PyObject* self, PyObject*) {
   return Py_BuildValue("O()", reinterpret_cast<PyObject*>(Py_TYPE(self)));
 }

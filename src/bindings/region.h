@@ -48,8 +48,8 @@ class Region {
   Region(PyObject* spec, PyObject* functions);  // throws PythonError
   ~Region();
 
-  // Records the region, in a loop all iterations that it can, and returns the results, or null: the
-  // statements must run, or an exception that ends the script is set.
+  // Records the region (in a loop: as many iterations as it can) and returns the results. Null: the
+  // statements must run, unless an exception is set, which then ends the script.
   PyObject* call(PyObject* const* args, size_t n);
   // The statements run, and have made this result.
   void keep_result(PyObject* result);
@@ -57,8 +57,8 @@ class Region {
   void finish(PyObject* results);
   // They have failed.
   void discard_session();
-  // The next call is with an item of the iterator. `reads`, of a comprehension: what its element reads
-  // beside.
+  // The next call is for an item of the iterator. `reads`: for a comprehension, returns the values that its
+  // element reads besides the item.
   void set_pending_item(LoopIterator* items, PyObject* reads) {
     pending_item_ = {items, reads, PyThreadState_Get()};
   }
@@ -74,8 +74,8 @@ class Region {
   friend class Walker;
   friend struct RegionUse;
 
-  // Times are processor time. One call in tuning::kTimedCalls is timed. The statements run seldom, so the
-  // interpreter is slow at them: their fastest run counts, not the mean.
+  // Processor times. One call in tuning::kTimedCalls is timed. The fastest run of the statements counts, not
+  // the mean: they run so seldom that the interpreter has not optimised their code.
   struct Statistics {
     uint64_t hits = 0, loop_hits = 0, misses = 0, reviews = 0, refusals = 0;
     uint64_t calls = 0, timed_calls = 0;
@@ -84,9 +84,9 @@ class Region {
     double call_cost() const;                                  // nanoseconds of all calls
     double saved() const;                                      // seconds; NaN: not known
   };
-  // Whether the region takes less time than its statements, found out in windows of runs, each as long as all
-  // before. Two windows in a row that lose disable the region. The longest call and session of a window do
-  // not count: something else may have run in them.
+  // Checks whether the region is faster than its statements, in windows of runs that double in length. Two
+  // slower windows in a row disable the region. The longest call and session of a window are ignored, as
+  // another process may have interrupted them.
   struct Payoff {
     Statistics before;  // the window
     uint64_t next = 0;  // runs at which it ends
@@ -136,18 +136,18 @@ class Region {
   PendingItem pending_item_;
   Statistics statistics_;
   Payoff payoff_;
-  int64_t plain_start_ = 0;  // of statements that run without a session, to be timed; 0: none do
+  int64_t plain_start_ = 0;  // when timed statements without a session began; 0: none run
   const Engine* plain_engine_ = nullptr;
   std::vector<std::shared_ptr<CodeRestorer>> restorers_;
   bool busy_ = false, walked_ = false;  // walked_: a Walker has recorded it
   std::string disabled_, refusal_;      // why it is disabled; why the last run was not learned from
 };
 
-// Is the error that is set that of a name without a value, raised by the frame that has just run, and not by
-// a handler of a signal that ran in it?
+// Is the current exception about an unbound name, raised by the frame that has just run itself, and not by a
+// signal handler that interrupted it?
 bool is_unbound_name();
-// Clears the error that is set, which recording has raised and the statements will raise in their own way;
-// but not one that is to end the script.
+// Clears an exception of recording, as the statements will raise it again; not exceptions that end the
+// script.
 void forget_own_error();
 
 Region* region_in(PyObject* object);  // null: it is no _Region

@@ -124,13 +124,13 @@ void Guard::refer_to(PyObject* value) {
 
 bool Guard::refers_to(PyObject* value) const {
   if (!weak) return value == object.get();
-  // The reference to an object that is gone holds None, which is a value like others.
+  // A dead weak reference reads as None, which a value may be, too.
   return value != Py_None && value == reinterpret_cast<PyWeakReference*>(object.get())->wr_object;
 }
 
 namespace {
 
-// The defaults, with an ellipsis in place of each that is no constant: the region does not use these.
+// The defaults; an ellipsis stands for each that is no constant, as the region does not use it.
 Owned constants_of(PyObject* defaults) {
   if (!defaults) return {};
   Owned all = Owned::steal(PyTuple_New(PyTuple_GET_SIZE(defaults)));
@@ -165,7 +165,7 @@ void FunctionBody::note(PyObject* function) {
   by_name_version = named ? dict_version(named) : 0;
 }
 
-// Keeps neither the function nor what its closure refers to of earlier graphs.
+// Keeps alive neither the function nor expressions of earlier graphs in its closure.
 Guard Guard::of_function(PyObject* function) {
   Guard g;
   if (!PyFunction_Check(function) || PyFunction_GET_KW_DEFAULTS(function)) return g;

@@ -25,16 +25,16 @@ struct CapturedInputs {
   std::vector<PyObject*> objects;  // the expressions of the inputs, borrowed; null: a node of a state
   std::vector<uint32_t> placeholders;
   std::vector<NodeId> nodes;  // scratch: those of one state
-  // Inputs that are one node: for each the index of the first that is equal to it, and whether both are one
-  // object.
+  // Repeated inputs: for each input the index of the first one that is the same node, and whether it is the
+  // same object, too.
   struct Repeated {
     std::vector<uint32_t> first;  // empty: all are distinct
     std::vector<uint8_t> same_object;
     bool operator==(const Repeated&) const = default;
   };
   Repeated repeated() const;
-  // Removes the repeated ones from `inputs`, but not from `objects`. False: others are repeated. `values`:
-  // what stands for the objects, one for each input.
+  // Removes repetitions from `inputs`, but not from `objects`. False: other inputs are repeated than
+  // expected. `values`: one for each input, compared in place of the objects.
   template <class T>
   bool merge(const Repeated& known, const std::vector<T>& values) {
     if (known.first.empty()) return true;
@@ -66,7 +66,7 @@ bool is_constant(PyObject* value, PyObject* constant);
 // constants.
 struct FunctionBody {
   explicit operator bool() const { return static_cast<bool>(code); }
-  void note(PyObject* function);  // nothing of what is no function
+  void note(PyObject* function);  // other objects are ignored
   bool matches(PyObject* function) const;
 
  private:
@@ -111,7 +111,7 @@ struct Guard {
 
   // Does the value satisfy the guard? Appends what it finds to `captured`.
   bool check(PyObject* value, const SourceValues& values, const Graph& graph, CapturedInputs* captured) const;
-  // Does a value that satisfies it once satisfy it for ever, without anything to capture?
+  // If a value satisfies the guard once, does it always, with nothing to capture?
   bool is_permanent() const {
     return kind == none || kind == parameters || kind == equal || (kind == same && !body);
   }

@@ -10,8 +10,7 @@ namespace dyc::py {
 
 namespace {
 
-// Does fetching an item from the iterator run no code of the script? The garbage collector's interface tells
-// what it refers to.
+// Does fetching an item from the iterator run no code of the script? tp_traverse shows what it iterates over.
 bool runs_no_code(PyObject* o) {
   static PyTypeObject* const pure[] = {&PyListIter_Type,      &PyTupleIter_Type,   &PyRangeIter_Type,
                                        &PyLongRangeIter_Type, &PyListRevIter_Type, &PyUnicodeIter_Type,
@@ -41,7 +40,7 @@ LoopIterator::LoopIterator(const RegionLoop::Target& target, PyObject* iterable,
   pure_ = runs_no_code(iterator_.get());
 }
 
-// Would zip() make a tuple of each item that the target unpacks the same way?
+// Would the target unpack the items of these lists as it unpacks the tuples of zip()?
 bool LoopIterator::zips_lists(PyObject* iterables, PyObject* zip) const {
   const size_t n = target_.parts.size();
   if (zip != reinterpret_cast<PyObject*>(&PyZip_Type) || n == 0) return false;

@@ -24,11 +24,11 @@ class LoopIterator {
   bool unpack(std::vector<PyObject*>* arguments) const;
   // The fetched item was recorded.
   void release() { item_ = Owned(); }
-  // The fetched item is the next one of the script; `must_run`: it cannot be recorded.
+  // Returns the fetched item to the script next; `must_run`: the statements must run for it.
   void push_back(bool must_run);
   // Must the statements run for the item that was returned? Asked once.
   bool must_run() { return std::exchange(must_run_, false); }
-  // The error that is set was raised by fetching the next item: raises it there.
+  // Fetching the next item raised the current exception: keeps it until the script asks for that item.
   void save_error();
   // Is this the first call?
   bool first_time() { return std::exchange(first_time_, false); }
@@ -68,7 +68,7 @@ class LoopReplayer {
   std::vector<PyObject*> arguments;
 
  private:
-  // Equal states: nothing was recorded or computed in between.
+  // Two equal states of a graph: nothing was recorded or computed between them.
   struct GraphState {
     GraphState() = default;
     explicit GraphState(const Graph& g) : generation(g.generation()), size(g.size()), pending(g.pending()) {}
@@ -99,7 +99,7 @@ class LoopReplayer {
 
   Region& region_;
   const RegionLoop& loop_;
-  Carried carried_, next_;              // of the last iteration, and of the present one
+  Carried carried_, next_;              // of the last and of the current iteration
   std::vector<Owned> left_;             // names of the target
   Specialisation* previous_ = nullptr;  // how the last iteration ran
   GraphState state_after_;              // it
@@ -108,8 +108,9 @@ class LoopReplayer {
   CapturedInputs checked_;  // what the fast path captures
 };
 
-// The LoopIterator of a loop whose body is the region, as a Python object. With `zip`, what the script calls
-// so, the loop runs over zip(*iterable), of a tuple. `reads`: of a comprehension.
+// The LoopIterator of a loop whose body is the region, as a Python object. `zip`: if not null, the object
+// that the script calls so; the loop then runs over zip(*iterable), and `iterable` is a tuple. `reads`: see
+// Region.
 PyObject* make_loop(PyObject* owner, Region* region, PyObject* iterable, PyObject* zip, PyObject* reads);
 void add_region_loops();
 

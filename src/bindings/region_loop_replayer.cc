@@ -139,7 +139,7 @@ void LoopReplayer::release() {
 
 // ---------------------------------------------------------------- one iteration
 
-// How the iteration ran, which was recorded; null: it must run.
+// Records the iteration, and returns the specialisation that it used; null: its statements must run.
 Specialisation* LoopReplayer::replay(Graph& graph) {
   if (previous_ && replay_fast(*previous_, graph)) return previous_;
   Specialisation* s = region_.select(arguments.data(), graph);

@@ -85,8 +85,8 @@ struct WalkNode {
   Owned object;
   std::vector<WalkNode> parts;
   std::shared_ptr<RegionUse> use;  // region
-  // What was found out about an object of this type in this walk: the attribute can be read, or has the value
-  // of the program.
+  // Cached for the current walk: for objects of this type, reading the attribute runs no code, or gives
+  // `value`.
   struct Known {
     uint64_t walk = 0;
     const void* of = nullptr;  // a type; of a call, the object whose method was found

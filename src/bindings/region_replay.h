@@ -66,8 +66,8 @@ struct PermanentGuards {
 
 // One way in which the region runs.
 struct Specialisation {
-  // Compares with another run of the same kind. Until each index was seen with two values, the region may use
-  // it in other ways than it seems to.
+  // Compares with another run of the same kind. Each index must be seen with two values: with one alone, a
+  // number may be equal to it by chance.
   void confirm(const Specialisation& repeated, const SourceReader& sources);
   // Sorts the guards by when they are checked.
   void partition_guards(const SourceReader& sources);
@@ -109,7 +109,7 @@ class Replayer {
   bool check_parts(Specialisation& s, uint32_t parts, const Graph& graph, CapturedInputs* inputs) const;
   // Records the trace with what was captured.
   void replay(Specialisation& s);
-  // The trace was recorded; `before`: the size of the graph until then. Makes the steps of builders.
+  // After the trace was recorded on a graph of `before` nodes: makes the steps of builders.
   void finish(const Specialisation& s, uint32_t before);
   // A result, after replay(). New reference.
   PyObject* build(const OutputSpec& output, const Specialisation& s);

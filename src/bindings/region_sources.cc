@@ -14,8 +14,8 @@ bool is_computed(PyTypeObject* type, PyObject* name, PyObject** found) {
 
 namespace {
 
-// The dict whose version changes with the parts; null: there is none. Objects are not asked for theirs: that
-// makes a dict, and then Python is slower to read the attributes of the object.
+// The dict whose version changes with the parts; null: there is none. Not that of an object: asking for it
+// creates the dict, after which Python reads the attributes of the object more slowly.
 PyObject* dict_of(const SourceReader::ValueParts& parts, PyObject* base) {
   if (!parts.attributes) return PyDict_CheckExact(base) ? base : nullptr;
   return PyModule_CheckExact(base) ? PyModule_GetDict(base) : nullptr;

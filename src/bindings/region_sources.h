@@ -36,8 +36,8 @@ class SourceReader {
 
   explicit SourceReader(const RegionSpec& spec);
 
-  // Reads all sources. False: one of them cannot be read without running code, or the region would read the
-  // length or items of a list that it appends to.
+  // Reads all sources. False: reading one would run code of the script, or it is the length or an item of a
+  // list that the region appends to.
   bool read(PyObject* const* args);
   // In a loop, after read(): reads what the iterations of the loop can change. check_parts(i) is called after
   // parts()[i] were read; where it returns false, so does this.
@@ -58,7 +58,7 @@ class SourceReader {
   uint32_t parts_of(uint32_t source) const { return parts_of_[source]; }
   // Can no iteration of the loop change the source?
   bool is_fixed(uint32_t source) const { return fixed_[source] != 0; }
-  // Are the lists that are appended to fixed, and those that are read after that?
+  // Do all iterations append to the same lists, and read the same lists after that?
   bool lists_are_fixed() const { return lists_are_fixed_; }
 
   SourceValues values;

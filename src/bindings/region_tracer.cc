@@ -148,7 +148,7 @@ bool Tracer::used_as_value(uint32_t source) const {
   return false;
 }
 
-// Is the source's value an index, and where is it used as one? Unclear where another number is equal to it.
+// Finds where the value of the source is used as an index. Unclear if another number is equal to it.
 Tracer::Index Tracer::index_uses(uint32_t source, uint32_t* uses) const {
   PyObject* number = value(source);
   const RegionSource& own = spec_.sources[source];
@@ -190,7 +190,7 @@ const char* Tracer::make_guard(uint32_t source, Guard* guard, uint32_t* budget,
   return check_use(source, *guard);
 }
 
-// Is the value what the region uses it as?
+// Is the value of a type that the region's use of it allows?
 const char* Tracer::check_use(uint32_t source, const Guard& guard) const {
   const RegionSource& s = spec_.sources[source];
   PyObject* v = value(source);

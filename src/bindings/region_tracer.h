@@ -1,10 +1,10 @@
 // Learns a region from a run of its own statements.
 //
 // A TraceSession lasts from the call that found no specialisation to replay until the statements have run. It
-// keeps the values of the sources when it began, and what tells which nodes and builder steps were made
-// since. The Tracer then makes a Specialisation of it: guards of the values, the trace of the new nodes as a
-// function of the inputs and indices among these values, and how the results are built from both. It refuses
-// runs that record anything which the values do not determine.
+// keeps the values of the sources when it began, and notes which nodes and builder steps existed then. The
+// Tracer then makes a Specialisation of it: guards of the values, the trace of the new nodes as a function of
+// the inputs and indices among these values, and how the results are built from both. It refuses runs that
+// record anything which the values do not determine.
 #pragma once
 #include "bindings/region_replay.h"
 
@@ -37,7 +37,7 @@ class Tracer {
   Tracer(const RegionSpec& spec, const SourceReader& sources, const TraceSession& session, bool strict)
       : spec_(spec), sources_(sources), session_(session), strict_(strict) {}
 
-  // Of a session whose statements left these results behind. Null, with a reason, where it refuses.
+  // Makes the specialisation of a session with these results. Null, with a reason, if it refuses.
   std::unique_ptr<Specialisation> learn(PyObject* results, const char** reason);
 
  private:

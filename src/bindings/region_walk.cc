@@ -112,7 +112,7 @@ WalkValue Walker::keep(PyObject* reference) {
   return {reference};
 }
 
-// Of a value that another object refers to, too, nothing needs to be kept.
+// As keep(), but drops the reference if another object refers to the value, too.
 WalkValue Walker::keep_part(PyObject* reference) {
   if (!reference || Py_REFCNT(reference) == 1) return keep(reference);
   Py_DECREF(reference);

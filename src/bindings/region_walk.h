@@ -24,7 +24,7 @@ namespace dyc::py {
 
 struct WalkResult;
 
-// An object of the script, or something that the walk will make; neither: no value.
+// An object of the script, or one that the walk will make at its end. Both null: no value.
 struct WalkValue {
   PyObject* object = nullptr;  // borrowed
   WalkResult* result = nullptr;
@@ -90,11 +90,11 @@ class AssignedAttributes {
 
 class Walker {
  public:
-  // Runs the program. Null: nothing is left of what was recorded, and the function must run, or an error is
-  // set that ends the script. `args`: of the parameters, then of the free names. `recording`: a set, the
-  // functions that only record.
+  // Runs the program. Null: all that was recorded has been taken back, and the function must run, unless an
+  // exception is set, which then ends the script. `args`: values of the parameters, then of the free names.
+  // `recording`: the set of functions that only record.
   PyObject* run(WalkProgram& program, PyObject* recording, PyObject* const* args, size_t n);
-  // A function that the last walk met and whose program is not known, or null.
+  // The function without a program at which the last walk ended, or null.
   Owned take_unknown() { return std::move(unknown_); }
   const char* reason() const { return reason_; }
   // Must statements run, so that they are learned or compared with what was learned?
@@ -213,8 +213,8 @@ class Walker {
   Owned unknown_;
   const char* reason_ = "";
   bool learning_ = false;
-  bool running_ = false;    // objects that are released may call walked functions
-  bool comparing_ = false;  // the regions of this walk are due to be compared with their statements
+  bool running_ = false;    // destructors of released objects may call walked functions
+  bool comparing_ = false;  // this walk ends, so that the statements of its regions run and are compared
   uint64_t walk_ = 0, readings_ = 0;
   int depth_ = 0, most_depth_ = 0;
   uintptr_t stack_start_ = 0;  // of C++

@@ -73,7 +73,7 @@ bool Walker::is_operand(WalkValue value, int depth) {
   return true;
 }
 
-// What is recorded may be taken back, but not random numbers that an instance of batch_map has drawn.
+// Random numbers that an instance of batch_map draws cannot be taken back, as recorded nodes can.
 void Walker::may_record() {
   if (engine_->graph.instances.current() != Instances::kOutside)
     refuse("a single op in an instance of batch_map");

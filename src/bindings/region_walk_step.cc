@@ -306,7 +306,7 @@ WalkValue Walker::build(const OutputSpec& output, const RegionUse& use) {
 
 // ---------------------------------------------------------------- the end
 
-// `is_last`: nothing of the walk changes the value any more, so that it has one object from now on.
+// `is_last`: the walk does not change the value after this, so that the object made now stays its object.
 PyObject* Walker::object_of(WalkValue value, bool is_last, int depth) {
   if (depth > tuning::kWalkNesting) refuse("lists deep inside one another");
   if (value.object) return Owned(value.object).release();
@@ -348,7 +348,7 @@ PyObject* Walker::finish(WalkValue returned) {
     if (PyList_Append(appends_[i].first, values[i].get()) < 0) PyErr_Clear();
   for (size_t i = 0; i < assigned.size(); ++i) {
     const auto& [object, name, value] = assigned[i];
-    // What is replaced lives until the walk ends, as code may run when it dies.
+    // The replaced value is kept until the walk ends, as releasing it may run code.
     if (PyObject* old = PyObject_GetAttr(object.get(), name)) kept_.push_back(Owned::steal(old));
     PyErr_Clear();
     kept_.push_back(object);

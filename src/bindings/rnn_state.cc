@@ -271,7 +271,7 @@ PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update) {
   if (!b->core->started(engine())) {
     b->core->start(engine(), update);
   }
-  // The last start may be of an earlier graph, or of another thread's.
+  // The last initial state may belong to an earlier graph, or to that of another thread.
   if (b->start && is_current(b->start, engine())) {
     Py_INCREF(b->start);
     return b->start;

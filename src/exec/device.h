@@ -14,8 +14,8 @@ void use_device(const std::string& name);
 const std::string& device_name();
 class CudaDevice;
 CudaDevice* cuda_device();  // null on the CPU
-// Around a fork: what the device has of parameters comes to the host, as the child cannot ask for it, and no
-// thread is in the midst of something on the device.
+// To be called before and after a fork. Before it, parameters are downloaded, as the child cannot use the
+// device, and the device is locked, so that no thread uses it during the fork.
 void before_fork();
 void after_fork(bool child);
 // What the device has done so far; null on the CPU.
@@ -27,8 +27,8 @@ void measure_device(bool on);
 DeviceOptions* device_options();
 // The library for large products, or why there is none; "": nothing has asked for it.
 std::string gemm_library();
-// How a thread locks the device, which waits for the interpreter now and then: `lock` must not keep that from
-// other threads meanwhile.
+// How a thread locks the device. `lock` must release the interpreter lock while it waits, because the thread
+// that has the device may be waiting for the interpreter.
 void set_device_lock(void (*lock)(std::mutex& mutex));
 
 }  // namespace dyc

@@ -19,32 +19,33 @@ struct UpdateState {
   bool on_device = false;  // the device has the newest
 };
 
-// Makes the host's arrays, each of n floats, the newest. Throws RuntimeError if the device is lost.
+// Downloads the arrays, each of n floats, if the device has newer ones. Throws RuntimeError if it is lost.
 void state_to_host(UpdateState& state, int arrays, size_t n);
 
-// The device had no memory for an update, and what it had has been brought: it keeps no more than graphs
-// need.
+// The device had no memory for an update, and its state has been downloaded: from now on it keeps only what
+// graphs need.
 void leave_updates_to_host();
 
-// One update, which has the device for itself. All but run() may throw MemoryError, with nothing changed: the
-// host is then to do it.
+// One update, which has locked the device. All methods but run() may throw MemoryError, with nothing changed;
+// the host then does the update.
 class DeviceUpdate {
  public:
   // Are graphs computed on a device?
   static bool possible();
-  // May let go of the interpreter lock at first. Null where the host has to do it: the rule needs it, or the
-  // device had no memory before.
+  // May release the interpreter lock while it waits for the device. Null if the host has to do the update:
+  // the rule needs it, or the device had no memory before.
   static std::unique_ptr<DeviceUpdate> begin(UpdateRule rule, int arrays);
   virtual ~DeviceUpdate() = default;
 
-  // These parameters may get new values. False: the host has to do it, as other processes write them, too.
+  // Prepares the parameters that may change. False: other processes write them, too, so the host does it.
   virtual bool start(const std::vector<std::shared_ptr<Storage>>& changing) = 0;
-  // Of the gradients of these. Waits for the device.
+  // The sum of squares of their gradients. Waits for the device.
   virtual double squared_norm(const std::vector<std::shared_ptr<Storage>>& storages) = 0;
-  // To be changed: all elements, with their gradient or (not `active`) with gradient 0, or the rows touched.
+  // Adds to the work of run(): all elements of a parameter (with gradient 0 if not `active`), or touched
+  // rows.
   enum class What { rows, all, idle };
   virtual void add(const std::shared_ptr<Storage>& storage, UpdateState* state, What what) = 0;
-  // Changes them, and clears their gradients.
+  // Updates the values, and clears their gradients.
   virtual void run(const UpdateFactors& factors) = 0;
 };
 

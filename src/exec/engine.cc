@@ -139,10 +139,10 @@ void Engine::redo(uint32_t launches, double start) {
   timing.forward += now() - start;
 }
 
-// An error of a node that was not asked for shows when it is.
+// Reads ahead; errors of nodes that were not asked for are left to the read that asks for them.
 void Engine::compute_read(NodeId id) {
   if (options.batching && options.scheduler == Scheduler::bucket && !options.immediate) {
-    draw_until(id);  // what is drawn later would be drawn in another order
+    draw_until(id);  // reading ahead must not change the order of draws
     const auto& draws = graph.draws();
     const NodeId end = drawn_ < draws.size() ? draws[drawn_] : static_cast<NodeId>(graph.size());
     const std::span<const NodeId> ids = ahead_.nodes(graph, id, planner.first_pending(), end);
@@ -200,8 +200,8 @@ void Engine::undo(const PlanMark& mark) {
   valid_ = std::min<uint32_t>(valid_, static_cast<uint32_t>(mark.launches));
 }
 
-// Random values are drawn in record order, whatever is computed when. Those of instances were drawn when
-// they were recorded, and after invalidate() are drawn again here.
+// Random values are drawn in record order, independent of the order of computing. Those of instances were
+// drawn when they were recorded, and after invalidate() are drawn again here.
 void Engine::draw_until(NodeId id) {
   auto& draws = graph.draws();
   redraws_ = std::min(redraws_, draws.size());

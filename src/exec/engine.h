@@ -46,7 +46,7 @@ class Engine {
     const uint32_t launch = planner.launch_of(graph.base_of(id));
     return !stale_ && graph.offset_of(id) >= 0 && (launch == kNone || launch < valid_);
   }
-  // The value of a node that a launch has computed, at little cost; null: ask value().
+  // Fast path of value() for a node that a launch has computed; null: call value().
   const float* computed_value(NodeId id) {
     const int64_t offset = graph.offset_of(id);
     if (stale_ || offset < 0 || graph.node(id).flags & Node::leaf) return nullptr;
@@ -59,7 +59,7 @@ class Engine {
   void forward(NodeId id);
   // Computes these together, and what they need.
   void compute(std::vector<NodeId> ids);
-  // All values are old: an input changed, or recalculate=True.
+  // Marks all values as out of date: an input changed, or recalculate=True.
   void invalidate();
 
   // Only with `direct` are gradients added to the parameters; otherwise accumulate_gradients() does it, once.
@@ -72,8 +72,8 @@ class Engine {
   void checkpoint();
   void revert();
 
-  // No other thread has a graph, so that gradients may go into the parameters directly. Only read and written
-  // with the interpreter lock.
+  // True while no other thread has a graph: backward may then add to parameters directly. Guarded by the
+  // interpreter lock.
   bool alone = true;
 
   // Called after every recorded node.
@@ -82,7 +82,7 @@ class Engine {
       attend(id);
   }
 
-  // Whether that may do more than nothing.
+  // False: recorded() has nothing to do.
   bool attentive() const { return attentive_; }
   // Is called then, too, by all engines; null: nothing is.
   inline static void (*on_recorded)(const Engine&) = nullptr;
@@ -95,11 +95,11 @@ class Engine {
   std::vector<Flush> flushes;
   uint32_t site = kNone;  // of the current call
 
-  // Calls f() while what `id` needs (with `everything`: all up to it) is planned; the plan is then taken
-  // back. Nothing is computed, no random number drawn.
+  // Plans what `id` needs (with `everything`: all nodes up to it), calls f(), and removes the plan again.
+  // Computes nothing and draws no random numbers.
   void preview(NodeId id, bool everything, const std::function<void()>& f);
 
-  // Spans of time go there from now on; null: nowhere. By the thread that uses the engine.
+  // Where spans of time are recorded; null: nowhere. To be set by the thread that uses the engine.
   void set_trace(std::shared_ptr<ProfileTrace> trace, uint32_t session);
   uint32_t session() const { return session_; }  // of the profile that set_trace() was called for
 
@@ -134,10 +134,10 @@ class Engine {
   NodeId drawn_ = 0;        // random nodes below are drawn (index into graph.draws())
   size_t redraws_ = 0;      // of graph.draws(): these are drawn again, later ones for the first time
   NodeId checked_ = 0;      // nodes below have finite values (check_validity)
-  bool attentive_ = false;  // something is to be done after each recorded node
+  bool attentive_ = false;  // recorded() has something to do
   uint32_t session_ = 0;
   std::shared_ptr<ProfileTrace> trace_;
-  bool stale_ = false;  // random nodes and parameters must be taken again
+  bool stale_ = false;  // draw random nodes and read parameters again
   NodeId backward_root_ = kNone;
   bool backward_full_ = false;
   std::unique_ptr<Engine> unshared_;  // the last graph differentiated without sharing

@@ -24,6 +24,7 @@ struct OpTime {
   uint64_t forward_launches = 0, backward_launches = 0;
 };
 
+// 27 methods, as it is the whole interface between the engine and a device: half of them are virtual.
 class Executor : protected LaunchReader {
  public:
   Executor(Graph& graph, Plan& plan) : LaunchReader(graph, plan) {}
@@ -31,15 +32,15 @@ class Executor : protected LaunchReader {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Runs the launches from `next` to `end`, where a launch that others are fused with counts with them;
-  // `next` says afterwards, also if one throws, which are done.
+  // Runs the launches [next, end) and those that are fused with them. Afterwards, also after an exception,
+  // `next` is the first launch that has not run.
   virtual void forward(uint32_t& next, uint32_t end) = 0;
 
   // ---- backward
   // `direct`: gradients of parameters go into their storages at once. Otherwise nothing outside the graph is
   // written, and accumulate() adds them.
   void begin_backward(bool full, bool direct);
-  // Marks the rows of a lookup that takes no part as used, with gradient zero; other nodes: nothing.
+  // If the node is a lookup that does not lead to the loss: marks its rows as used, with gradient zero.
   void mark_rows_used(NodeId id);
   // Launches in reverse order: with `live_nodes` of them, those with live[node] != 0. `root` has the gradient
   // root_gradient.
@@ -64,22 +65,22 @@ class Executor : protected LaunchReader {
   virtual const float* parameter_values(ParameterUse& use) { return graph_.parameters.values(use); }
   // After this the host's value arena has the result of a launch at `offset` (gradient arena: the gradient).
   virtual void fetch_values(uint32_t /*launch*/, int64_t /*offset*/, size_t /*floats*/) {}
-  // Index of the largest value of the result of a node, a vector at `offset`: the first NaN, else the first
-  // of the largest. kNone: its values are wanted for that.
+  // Index of the first NaN, or else of the first of the largest elements, of the vector at `offset`. kNone:
+  // the executor cannot tell, so the host has to look at the values.
   virtual uint32_t argmax(uint32_t /*launch*/, int64_t /*offset*/) { return kNone; }
   virtual void fetch_gradients(int64_t /*offset*/, size_t /*floats*/) {}
   // Does it compute a loss together with the product that only this loss reads?
   virtual bool pairs_losses() const { return false; }
-  // Values are about to change: gradients of the last backward that are left to be computed when asked for
-  // are computed now.
+  // To be called before values change: computes the gradients of the last backward that were left until
+  // somebody asks for them.
   virtual void complete_gradients() {}
-  // The plan has no launches beyond so many any more; 0: the graph is a new one.
+  // The plan was cut back to its first `launches` launches; 0: the graph was renewed.
   virtual void cut_back(uint32_t /*launches*/) {}
   // Throws RuntimeError in code of the script that this thread runs in the middle of a computation.
   virtual void refuse_reentry() {}
 
-  // Called between launches, while nothing outside the graph has been written; throws to end the computation.
-  // Null: nobody asks.
+  // Called between launches as long as nothing outside the graph has been written; may throw to end the
+  // computation. May be null.
   std::function<void()> poll;
 
   Counters counters;
@@ -91,8 +92,8 @@ class Executor : protected LaunchReader {
   // Records every span of time (profile_trace.h); null: off. Set by the thread that computes.
   ProfileTrace* trace = nullptr;
 
-  // Gives the time of its life to the launches [first, end), which run together; `nodes`: of a launch that
-  // runs in part.
+  // Measures its own lifetime as the time of the launches [first, end), which run together. `nodes`: how many
+  // of a launch run, if not all.
   class LaunchTimer {
    public:
     LaunchTimer(Executor& e, uint32_t first, uint32_t end, bool backward, uint32_t nodes = kNone)

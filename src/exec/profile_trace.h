@@ -27,7 +27,7 @@ struct ProfileSpan {
   Kind kind = call;
   bool failed = false;     // it ended by an exception
   bool mixed = false;      // launches: nodes of several dimensions
-  uint8_t n_operands = 0;  // that `modes` tells of
+  uint8_t n_operands = 0;  // operands described by `modes`
   const char* name = "";   // static
   int64_t begin = 0, end = 0;
   uint32_t graph = 0;            // which renewal
@@ -101,7 +101,7 @@ class ProfileTrace {
                   const std::vector<int64_t>& sizes);
   // Node `id` was recorded. Stretches of recording become spans: see profile_trace.cc.
   void recorded(NodeId id, uint32_t leaf_floats);
-  // The graph has so many nodes: some were recorded by the dozen, without recorded() for each.
+  // Nodes up to `size` were recorded in bulk, without a call of recorded() for each.
   void recorded_until(NodeId size);
   // The graph has this number and size from now on.
   void renewed(uint32_t graph, NodeId size, bool signatures_forgotten);
@@ -130,7 +130,7 @@ class ProfileTrace {
   std::vector<uint32_t> shapes_;  // by signature: text, or kNone
   uint32_t graph_ = 0;
 
-  // ---- the stretch of recording at hand
+  // ---- the current stretch of recording
   ProfileSpan stretch_;  // without nodes: there is none
   int64_t resumed_;      // end of what this thread did last: recording, or one of our functions
   NodeId next_ = 0;      // the number that the next node gets, if no builder records several

@@ -86,7 +86,8 @@ class Graph : public Generations {
   // Input whose values the caller writes into values(id); `writable`: may be written again later.
   NodeId input(const Dim& dim, bool writable);
   NodeId constant(const Dim& dim, float value);
-  // Drawn when it is needed; at once in an instance, whose random numbers then follow the order of its calls.
+  // Random values, drawn when a launch reads them. In an instance of batch_map they are drawn at once, so
+  // that they depend only on the order of calls in that instance.
   NodeId draw(DrawKind kind, float a, float b, const Dim& dim);
   // Its values, from the stream of the instance that recorded it.
   void fill_draw(NodeId id);
@@ -100,8 +101,8 @@ class Graph : public Generations {
   NodeId record_cached(const CachedSignature& cached, const NodeId* nodes, const uint32_t* indices,
                        uint32_t n, const Ids& ids);
   NodeId view_cached(uint32_t sig, NodeId x, uint32_t offset, uint32_t value_number);
-  // Ops, lookups and views of them with their buckets, which in one epoch follow from the buckets of their
-  // arguments.
+  // Finished nodes (ops, lookups, and views of these) to append in bulk. Their buckets are valid in one
+  // epoch.
   struct NodeRange {
     const Node* nodes;   // `args`: begin of each one's in `args` below; indices are not filled in
     const uint32_t* to;  // node i becomes nodes[to[i]] of append_nodes()
@@ -109,7 +110,8 @@ class Graph : public Generations {
     const uint32_t* args;  // indices into nodes[] of append_nodes()
     uint32_t n_args;
   };
-  // Until count_appended() has followed, no other method may be called but these and leaves.
+  // count_appended() must follow; until then only append_nodes() and methods that record leaves may be
+  // called.
   void append_nodes(const NodeRange& range, NodeId* nodes);
   struct BucketCount {
     uint32_t bucket;
@@ -123,7 +125,7 @@ class Graph : public Generations {
   };
   void count_appended(const BucketCount* counts, uint32_t n, const AppendStats& stats);
   void fill_ids(NodeId id, const Ids& ids) { set_ids(&nodes_[id], ids); }
-  // An appended node has this argument.
+  // To be called for arguments of appended nodes that are not appended nodes themselves.
   void note_read(NodeId id) {
     if (!(nodes_[id].flags & (Node::leaf | Node::has_reader)) && offsets_[id] == kPending) mark_read(id);
   }
@@ -178,9 +180,10 @@ class Graph : public Generations {
   // Returns true when the tables of signatures and sites were given up because they had grown large, as
   // happens in a program that keeps making new models.
   bool renew();
-  // Phases were learned or contradicted: derives rounds and buckets of pending nodes again.
+  // Derives phases from the edges seen so far, then rounds and buckets of all pending nodes.
   void rebucket();
-  // The same without new phases; with a schedule, no node has a round before its time step.
+  // Derives rounds and buckets again, with the same phases; a schedule delays nodes to the round of their
+  // time step.
   void regroup(const SegmentSchedule* schedule);
   bool wants_rebucket() const { return sites_.changed() || contradicted_; }
   GraphMark mark() const;

@@ -26,7 +26,7 @@ class Instances {
   size_t turns() const { return turns_.size(); }
   // What `count` instances from `first` on have recorded since then counts as recorded by the current one.
   void join(uint32_t first, uint32_t count, size_t since);
-  // From now on, with node `size`, this one records.
+  // The instance records from node `size` on.
   void enter(uint32_t number, uint32_t size);
   // All are done. Their random numbers stay, for nodes that are drawn again. Returns whether any were drawn;
   // `go_on`: if so, those of the process advance.

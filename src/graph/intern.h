@@ -50,7 +50,7 @@ class InternTable {
   }
 
  private:
-  // Two words at a time and two chains: the time of a chain of multiplications is its length.
+  // Two independent chains of multiplications, as each multiplication waits for the one before it.
   static uint64_t hash_of(const uint32_t* key, uint32_t n) {
     uint64_t a = n, b = ~uint64_t{n};
     uint32_t i = 0;

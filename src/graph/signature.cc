@@ -101,8 +101,8 @@ uint32_t Signatures::batch_key_of(const Sig& s, const uint32_t* args) {
   key.insert(key.end(), s.attrs.begin(), s.attrs.end());
   const bool list = op_info(s.op).list && meta.kind == OpKind::per_node;  // nodes differ in arity
   if (!list) {
-    // Whether an ordinary argument takes a gradient may differ: where it does not, the launch's
-    // backward writes to a gradient nobody reads.
+    // Nodes whose ordinary arguments differ in taking gradients may share a launch: its backward writes some
+    // gradients that nobody reads.
     for (uint32_t i = 0; i < s.n_args; ++i) key.push_back(args[2 * i + 1]);
   }
   if (meta.batch != Batch::ragged)

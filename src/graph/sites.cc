@@ -63,7 +63,7 @@ void Sites::add_refined(uint32_t batch_key, const uint32_t* tokens, uint32_t n) 
   s.complete = true;
   s.ancestor_keys = {batch_key};
   for (uint32_t i = 0; i < n; ++i) {
-    if (tokens[i] >= kKeyOnly) {  // stands for sites that are known only when nodes are recorded
+    if (tokens[i] >= kKeyOnly) {  // its producers are known only when nodes are recorded
       s.complete = false;
       s.depth = std::max<uint16_t>(s.depth, tokens[i] == kItself ? 1 : 2);
       continue;

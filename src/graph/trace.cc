@@ -30,7 +30,7 @@ std::unique_ptr<Trace> Trace::capture(Graph& g, NodeId begin, const std::vector<
                                       const std::vector<Placeholder>& placeholders) {
   auto p = std::make_unique<Trace>();
   for (NodeId input : inputs) {
-    // The script may mean this parameter, not any input in its place.
+    // The script may mean this very parameter rather than an input that happens to be it.
     if (g.is_parameter(input)) return nullptr;
     if (std::find(p->captured_.begin(), p->captured_.end(), input) != p->captured_.end()) return nullptr;
     p->captured_.push_back(input);
@@ -138,7 +138,7 @@ bool takes_ids(const OpInfo& info) {
 
 }  // namespace
 
-// Appends the index of the node, which is part of the trace or the same in every graph.
+// Appends the index of an argument, which must be part of the trace or the same in every graph.
 bool Trace::add_reference(Graph& g, NodeId id, std::vector<uint32_t>* indices) {
   uint32_t index = index_of(id);
   if (index == kNone) {  // recorded before the trace begins
@@ -191,7 +191,7 @@ bool Trace::add(Graph& g, NodeId id) {
   step.args = static_cast<uint32_t>(words_.size());
   step.n_args = static_cast<uint32_t>(indices.size());
   words_.insert(words_.end(), indices.begin(), indices.end());
-  // Of a view the rest of the attributes follows from its argument.
+  // The other attributes of a view follow from its argument.
   const auto attrs = step.kind == TraceStep::view ? s.attrs.begin() + 1 : s.attrs.begin();
   const auto attrs_end = step.kind == TraceStep::view ? attrs + 1 : s.attrs.end();
   step.attrs = static_cast<uint32_t>(words_.size());
@@ -261,7 +261,7 @@ void Trace::set_indices(const uint32_t* indices) {
   for (const BoundPlaceholder& f : bound_) words_[f.at] = indices[f.placeholder];
 }
 
-// Number of what decides the signatures and sites of all steps.
+// Interns all that decides the signatures and sites of the steps. `fresh`: it was not known yet.
 uint32_t Trace::signature_set(const Graph& g, const NodeId* inputs, bool* fresh) {
   if (sets_.tables != g.tables()) {
     sets_.tables = g.tables();
@@ -279,8 +279,8 @@ uint32_t Trace::signature_set(const Graph& g, const NodeId* inputs, bool* fresh)
   return sets_.keys.intern(key_.data(), static_cast<uint32_t>(key_.size()), fresh);
 }
 
-// A bucket implies its site, and few nodes have a value number: few words, because these keys are the largest
-// part of what a short trace costs.
+// As short as possible, because these keys are most of the cost of a short trace: a bucket implies its site,
+// and few nodes have a value number.
 Trace::InputKey Trace::input_key(Graph& g, NodeId input) {
   const uint32_t bucket = g.pending_bucket(input);
   const Node& n = g.node(input);
@@ -291,7 +291,7 @@ Trace::InputKey Trace::input_key(Graph& g, NodeId input) {
           n.value_number ? 3u : 2u};
 }
 
-// Number of what decides the buckets of all steps, too.
+// Interns all that decides the buckets of the steps, too.
 uint32_t Trace::layout(Graph& g, const NodeId* inputs) {
   if (sets_.tables != g.tables() || layouts_.epoch != g.epoch()) {
     layouts_.epoch = g.epoch();
@@ -413,7 +413,7 @@ bool Trace::record_again(Graph& g, const NodeId* inputs, const std::vector<uint3
   return true;
 }
 
-// The layout of `before` and the key of the one other input decide the layout of this trace.
+// The layout follows from that of `before` and from the key of the one input that is not among its nodes.
 bool Trace::record_predicted(Graph& g, Trace& before, const NodeId* inputs, const InputKey& key,
                              const uint32_t* indices) {
   const bool current = before.sets_.tables == g.tables() && before.layouts_.epoch == g.epoch();
@@ -441,7 +441,7 @@ bool Trace::record_predicted(Graph& g, Trace& before, const NodeId* inputs, cons
   return true;
 }
 
-// With layout layouts_.last, which was learned.
+// Appends the nodes of the layout layouts_.last.
 void Trace::record_layout(Graph& g, bool parameters_known) {
   const BucketLayout& p = layouts_.list[layouts_.last];
   if (parameters_known || find_parameters(g)) append_layout(g, p);

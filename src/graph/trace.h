@@ -39,7 +39,7 @@ class Trace {
   static std::unique_ptr<Trace> capture(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
                                         const std::vector<Placeholder>& placeholders);
 
-  // The placeholder always has this value; those after it get the next lower numbers.
+  // Makes the placeholder a constant; the numbers of those after it decrease by one.
   void make_constant(uint32_t placeholder, uint32_t value);
 
   // Would the captured calls record the same ops on these inputs and indices (values of the placeholders)?
@@ -57,7 +57,7 @@ class Trace {
   // Inputs, then a node for each step.
   const NodeId* nodes() const { return nodes_.data(); }
   uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }
-  // Of inputs, and of what is recorded where the inputs match.
+  // The shape of a node: an input, or what is recorded on inputs that match.
   const Dim& dim(uint32_t index) const {
     return index < n_inputs() ? input_dims_[index] : steps_[index - n_inputs()].dim;
   }

@@ -17,17 +17,17 @@ class BucketScheduler {
  public:
   BucketScheduler(Graph& graph, const Selection& selection) : graph_(graph), selection_(selection) {}
 
-  // Few nodes without two of one batch key: record order is as good as any.
+  // True for a few selected nodes of which no two have the same batch key: they run in record order.
   bool nothing_to_batch();
   // The launches in order, each as a list of active buckets.
   const BucketOrder& order();
-  // How many launches these would be. Changes nothing for the next plans.
+  // The number of launches that order() would return. Remembers nothing for later plans.
   uint32_t count_launches();
 
   // Of an active bucket: its number in the graph, and its selected nodes.
   uint32_t bucket(uint32_t active) const { return active_[active].bucket; }
   const BucketStats& stats(uint32_t active) const { return stats_of(active_[active].bucket); }
-  // Batch keys mean something else from now on.
+  // The tables of signatures were given up, so batch keys have new meanings.
   void forget_orders() {
     order_cache_.clear();
     key_seen_.clear();
@@ -54,8 +54,8 @@ class BucketScheduler {
     uint32_t site, bucket;
   };
   std::vector<ActiveBucket> active_;  // those with selected nodes, in key order
-  std::vector<uint32_t> number_;      // bucket of the graph -> its place in active_
-  std::vector<BucketStats> stats_;    // per bucket of the graph, where its own count other nodes, too
+  std::vector<uint32_t> number_;      // bucket of the graph -> index in active_
+  std::vector<BucketStats> stats_;    // per bucket of the graph: counts of the selected nodes alone
   BucketGraph buckets_;               // the active ones
   struct CachedOrder {
     BucketGraph graph;

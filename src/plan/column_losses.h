@@ -13,11 +13,11 @@ class ColumnLossPairs {
  public:
   ColumnLossPairs(Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {}
 
-  // Are the nodes of `all` products that a loss may read column by column?
+  // Are these nodes products whose columns a loss may read one by one?
   bool may_pair(const BucketStats& all) const;
-  // And those of `loss` their losses?
+  // Are the nodes of `loss` the losses of these products?
   bool may_pair(const BucketStats& all, const BucketStats& loss) const;
-  // Pairs the products from launch `first` on that are at the far end with their losses.
+  // From launch `first` on, pairs each product whose memory is at the far end with its loss.
   void pair(uint32_t first) const;
 
  private:

@@ -12,7 +12,7 @@ bool flat_elementwise(const Launch& l) {
   return l.kind == OpKind::unary || (l.kind == OpKind::binary && l.flat);
 }
 
-// Of a product and its loss, which run together in their own way.
+// Is the launch a product or a loss that ColumnLosses runs together? Such pairs are not fused.
 bool is_alone(const Launch& l) { return l.far || l.product != kNone; }
 
 }  // namespace
@@ -158,7 +158,7 @@ bool Fuser::outside(const Launch& stage, uint32_t k, int64_t low) const {
                       [&](int64_t a) { return overlap(a, a + size, low, stage.out + stage.total); });
 }
 
-// Is an evenly spaced operand part of an earlier stage's results, node i of its node i?
+// Does an evenly spaced operand of node i read only the result of node i of an earlier stage?
 bool Fuser::made_by(const ReadRange& s, const Operand& o, uint32_t begin, uint32_t n) const {
   for (uint32_t i = begin; i < plan_.stages.size(); ++i) {
     const Launch& p = plan_.stages[i];
@@ -231,7 +231,7 @@ bool Fuser::gradients_disjoint(const Launch& head) {
   return floats >= tuning::kSortedTargets && targets_disjoint();
 }
 
-// The same, decided by sorting all targets.
+// The same for many targets, by sorting them.
 bool Fuser::targets_disjoint() {
   ranges_.clear();
   for (const GradientTarget& t : targets_)

@@ -27,7 +27,7 @@ class LaunchWriter {
 
   // Launches are opened after the first `copies`, which copy operands.
   void begin(uint32_t first, uint32_t copies);
-  // Appends a launch, whose nodes and arguments are filled in later: where its first node goes.
+  // Appends a launch, and returns the cursor of its first node; fill() adds nodes and arguments.
   BucketCursor open(const BucketStats& all, bool far = false);
   // The nodes of the opened launches. slot(node, i): of the i-th selected one, the number of its cursor.
   template <class Slot>

@@ -1,4 +1,5 @@
-// Where the arguments of filled launches are stored: each run of offsets in as few words as it allows.
+// Finds where the arguments of a launch are stored, and describes them as compactly as possible: one offset,
+// an offset and a stride, or a list of offsets.
 #pragma once
 #include <vector>
 
@@ -14,7 +15,7 @@ class OperandResolver {
   // A plan is extended by launches from `first_launch` on; returns how many of these to keep free for copies
   // of parameters, the first ones: as many as the last extension needed.
   uint32_t begin(uint32_t first_launch);
-  // Offset of a node that has a value, or is a parameter: that is then copied into the value arena.
+  // Offset of the value of a node. A parameter is first copied into the value arena.
   int64_t readable_offset(NodeId id);
   // Fills in the operands of a launch. `args`: where plan.index has the offsets of its arguments, one
   // argument after the other, or kNone.
@@ -32,7 +33,7 @@ class OperandResolver {
   Graph& graph_;
   Plan& plan_;
   uint32_t first_launch_ = 0, copies_expected_ = 0;
-  std::vector<NodeId> copies_;  // parameters that are read like any other value
+  std::vector<NodeId> copies_;  // parameters to copy into the value arena
 };
 
 // Operand k of a launch over nodes of equal shapes whose offsets plan.index has from `begin` on.
@@ -43,7 +44,7 @@ struct ReadRange {
   int64_t begin, end;
 };
 inline bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end) { return a < b_end && b < a_end; }
-// First and last place that the nodes of a launch read through operand k, and one further.
+// [first, last + 1): the offsets that the nodes of a launch read through operand k.
 ReadRange range_of(const Graph& graph, const Plan& plan, const Launch& l, uint32_t k);
 
 }  // namespace dyc

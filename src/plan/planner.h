@@ -28,7 +28,7 @@ class Planner {
   // The graph was renewed or cut back.
   void forget();
   void limit(uint32_t nodes) { selection_.limit(nodes); }
-  // Batch keys mean something else from now on.
+  // The tables of signatures were given up, so batch keys have new meanings.
   void forget_orders() { scheduler_.forget_orders(); }
 
   // Launch count per scheduler for what `root` needs, without planning it; and the lower bound.
@@ -37,8 +37,8 @@ class Planner {
   };
   Counts count(NodeId root);
 
-  // Number of the launches that compute `root` where they compute nothing else and all nodes up to it lead to
-  // it; else 0.
+  // The number of launches of the first plan if `root` was its only root and every node recorded before
+  // `root` was an ancestor of it; otherwise 0.
   uint32_t launches_of_single_root(NodeId root) const {
     return root == single_root_.node ? single_root_.launches : 0;
   }
@@ -58,7 +58,7 @@ class Planner {
   ColumnLossPairs pairs_;
   LaunchWriter writer_;
   Fuser fuser_;
-  struct SingleRoot {  // root of the first plan, where all nodes up to it led to it, and its launches
+  struct SingleRoot {  // of the first plan, see launches_of_single_root()
     NodeId node = kNone;
     uint32_t launches = 0;
   };

@@ -18,7 +18,7 @@ class Selection {
   // Selects the pending nodes that `roots`, which ascend, need; with `everything` all pending nodes up to the
   // last root. False if there are none.
   bool select(std::span<const NodeId> roots, bool everything);
-  // The selected nodes were not computed after all.
+  // Computing the selected nodes failed: they are pending again.
   void discard();
   void forget() { first_pending_ = 0; }
   void limit(NodeId nodes) { first_pending_ = first_pending_ < nodes ? first_pending_ : nodes; }
@@ -39,7 +39,7 @@ class Selection {
   bool all_pending() const { return !marked_; }  // is every pending node of the graph selected?
   NodeId begin() const { return begin_; }
   NodeId last() const { return end_ - 1; }
-  // Marks to be cleared by the last loop over the nodes; null if there are none.
+  // One mark per node, which the last loop over the nodes has to clear; null: the selection has no marks.
   uint8_t* marks() { return marked_ ? wanted_.data() : nullptr; }
 
   NodeId first_pending() const { return first_pending_; }  // every node below has its value or its launch

@@ -1,11 +1,10 @@
-// Computes a product and the loss that alone reads it (plan/column_losses.h) together, in blocks of rows and
-// columns that stay in the cache. BackwardPass makes the blocks of the product again, but for those columns
-// whose results were kept, turns them into their gradient, and adds that to the gradients of weights and
-// inputs.
+// Computes a product together with the loss that alone reads it (plan/column_losses.h), in blocks of rows and
+// columns that stay in the cache. BackwardPass computes each block of the product again, unless its columns
+// were kept, turns it into the gradient in place, and adds that to the gradients of weights and inputs.
 //
-// Where a later launch, value() or gradient() reads the product after all, it is computed as a whole; the
-// pair then is two launches like any other. All sums are those of two launches, and so are their bits, but
-// for gradients of biases, and of weights that other launches use too.
+// If a later launch, value() or gradient() does read the product, it is computed as a whole, and the pair
+// becomes two ordinary launches. Results are bitwise those of two launches, except gradients of biases and of
+// weights that other launches use, too.
 #pragma once
 #include <vector>
 
@@ -23,7 +22,7 @@ class ColumnLosses {
   explicit ColumnLosses(CpuExecutor& executor) : e_(executor) {}
 
   void forward(uint32_t loss);
-  // Before any launch runs backward, each with so many live nodes.
+  // To be called before backward; `live_nodes`: how many nodes of each launch take part.
   void begin_backward(const std::vector<uint32_t>& live_nodes);
   void backward(uint32_t product);
 
@@ -31,7 +30,8 @@ class ColumnLosses {
   void separate(uint32_t product);
   // The same for products that launches [begin, end) read, which were planned later.
   void separate_read(uint32_t begin, uint32_t end);
-  // Gradients that backward() has left out: all of them; of the product that has this offset.
+  // Computes the gradients of products that backward() has skipped: all, or that of the product at this
+  // offset.
   void complete_gradients();
   void complete_gradient(int64_t offset);
   void cut_back(uint32_t launches);

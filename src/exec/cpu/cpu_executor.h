@@ -108,7 +108,7 @@ class CpuExecutor final : public Executor {
   void for_nodes(const Launch& l, bool parallel, F&& f);
 
   // ---- GEMM over columns
-  // The product of a launch, as the only one that runs.
+  // Runs the product of one launch alone.
   MatmulJob new_job(const Launch& l);
   MatmulJob job(const Launch& l);
   void run_job(const MatmulJob& j, Range rows, Range cols) const;
@@ -153,7 +153,7 @@ class CpuExecutor final : public Executor {
     Range range;  // of rows, or of columns
     bool unset;   // the gradient was not zeroed before
     int64_t work;
-    int64_t turn;  // of the threads, from 0: the one that has this part in its cache
+    int64_t turn;  // number of the thread that has this part in its cache
   };
   void run_part(const DeferredGradient& d, const Part& part) const;
   void run_deferred(DeferredGradient& d) override;

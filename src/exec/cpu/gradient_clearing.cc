@@ -7,7 +7,7 @@
 
 namespace dyc {
 
-// Nothing writes or reads the gradients of a product that its loss computes.
+// The gradient of a product that runs with its loss is never stored.
 void GradientClearing::clear(const Launch& l) const {
   if (l.loss != kNone) return;
   std::memset(launches_.grads() + l.out, 0, static_cast<size_t>(l.total) * 4);

@@ -12,8 +12,8 @@ class GradientClearing {
  public:
   explicit GradientClearing(const LaunchReader& launches) : launches_(launches) {}
 
-  // Zeroes the gradients of results: those of `root`, the launch that backward begins at, and of results that
-  // no launch reads at once; others in before(). With full gradients the caller has zeroed all.
+  // Zeroes the gradients of `root`, the launch that backward begins at, and of results that no launch reads;
+  // those of other results are left to before(). Not for full gradients, which the caller zeroes.
   void begin(const std::vector<uint32_t>& live_nodes, uint32_t root);
   // Launches [begin, end) are about to run backward.
   void before(uint32_t begin, uint32_t end);

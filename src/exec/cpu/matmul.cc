@@ -69,8 +69,8 @@ void CpuExecutor::run_job(const MatmulJob& j, Range rows, Range cols) const {
   }
 }
 
-// Products that do not read each other, over all their columns. Threads share columns, or blocks of rows
-// where these are more: what all threads read must come from the cache of the one that has written it.
+// Products that do not read each other, over all their columns. Threads share columns, or blocks of rows if
+// there are more of these. What all threads read must be fetched from the cache of the thread that wrote it.
 void CpuExecutor::run_jobs(const MatmulJob* jobs, size_t n) {
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, n == 1 ? "W x" : "W x, of several weights");
   if (trace && n == 1) {

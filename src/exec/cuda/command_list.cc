@@ -71,8 +71,9 @@ void CommandList::run_command(const Command& c) {
   }
 }
 
-// What is still many launches, because they are large or their persistent kernel is not compiled, may repeat:
-// the same computation writes its arguments to the same memory. What was uploaded is no part of the graph.
+// Commands that remain many launches, because these are large or their persistent kernel is not compiled, may
+// repeat exactly, as the same computation writes its arguments to the same memory: then they become a CUDA
+// graph. The upload of the arguments is not part of it.
 bool CommandList::run_as_graph() {
   if (!joins_ || !device_.options.graphs || device_.options.unfused || commands_.size() < kGraphLeast ||
       commands_.size() > kGraphMost)
@@ -96,8 +97,7 @@ Operation CommandList::operation(const Command& c) const {
   return {Operation::launching, device_.kernel(c.kernel_id), {c.blocks, device_.threads()}, to, 0, 0};
 }
 
-// Work that is under way may still use the memory: it is given back, or used again, in the order of the
-// stream.
+// Memory that running kernels may still use is released, and reused, in the order of the stream.
 void CommandList::discard() {
   device_.parameters().launches_submitted();
   pass_.clear();

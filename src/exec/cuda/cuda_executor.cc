@@ -94,7 +94,7 @@ void CudaExecutor::submit() {
   discard();
 }
 
-// Each launch by itself, where somebody wants to know how long it takes.
+// With profiling, each launch is submitted by itself, so that its time can be measured.
 void CudaExecutor::submit_timed() {
   if (!profiling && !trace) return;
   submit();

@@ -26,7 +26,7 @@ CudaParameters::DeviceParameter& CudaParameters::device_parameter(const StorageP
   return r;
 }
 
-// Launches that wait to be submitted read what was asked for since the last ones were.
+// A copy without a version is valid until the launches that read it are submitted.
 CudaParameters::Copy* CudaParameters::find(DeviceParameter& r, uint64_t version, float factor) {
   for (Copy& c : r.copies)
     if (c.version == version && c.factor == factor && (version || c.turn == turn_)) return &c;
@@ -96,8 +96,8 @@ void CudaParameters::forget() {
   expected_ = 2 * all_.size();
 }
 
-// The host has all that the trainer which found no memory works on; what others have away stays until asked
-// for.
+// The host now has the state of the trainer that found no memory. That of others is downloaded when it is
+// asked for.
 void CudaParameters::stay_on_host() {
   on_host_ = true;
   for (auto& [uid, r] : all_) {
@@ -242,8 +242,8 @@ std::string CudaParameters::loss() {
               " that trainers made on the device; gradients and the state of trainers are lost.");
 }
 
-// All go back together: values of different updates do not belong together. Should the host have no memory,
-// the next call begins again.
+// All parameters are restored together, to the values after one update. If the host has no memory for that,
+// the next call starts over.
 void CudaParameters::restore() {
   if (restored_) return;
   for (auto& [uid, r] : all_)

@@ -29,13 +29,13 @@ class CudaParameters final : public DeviceMirror {
   void sync_values(Storage& storage, bool contents) override;
   void sync_grad(Storage& storage) override;
 
-  // Downloads all that the host lacks, and what the child would ask the device for. Under the interpreter
+  // Before a fork: downloads what only the device has, as the child cannot ask for it. Under the interpreter
   // lock.
   void before_fork();
   // In a child the host makes all updates.
   void after_fork(bool child);
 
-  // Values on the device until launches_submitted(). `host` has them, unless only the device does.
+  // Address of the values, valid until launches_submitted(). They are uploaded from `host` if need be.
   const float* values(const StoragePtr& storage, const float* host, uint64_t version);
   // The same times a factor; `made`: for the caller to fill in, or to drop_scaled() if that fails.
   struct Scaled {
@@ -49,7 +49,7 @@ class CudaParameters final : public DeviceMirror {
   void launches_submitted() { ++turn_; }
   // Memory of parameters and trainers that exist no more is given back.
   void forget();
-  // Kept as long as somebody else has it, too.
+  // Memory that is kept as long as somebody else refers to it.
   std::shared_ptr<DeviceMemory> allocate_state(size_t bytes);
   // `n` floats of it from the `first` on; in a forked process, as they were at the fork.
   void download_state(const std::shared_ptr<DeviceMemory>& state, size_t first, size_t n, float* to);
@@ -78,8 +78,8 @@ class CudaParameters final : public DeviceMirror {
     std::unique_ptr<DeviceMemory> memory;
     uint64_t version = 0;
     float factor = 1.f;
-    uint64_t turn = 0;  // it was last asked for in
-    bool only = false;  // the host never had these values
+    uint64_t turn = 0;  // of its last use
+    bool only = false;  // the host has never had these values
     float* at() const { return memory->at<float>(); }
   };
   struct Change {

@@ -31,7 +31,7 @@ PersistentKernels::Kernel* PersistentKernels::find(const Ids& kernel_ids) {
 
 bool PersistentKernels::is_wanted(const Ids& kernel_ids) {
   if (find(kernel_ids)) return true;
-  // Which of its steps was at fault is not known: neither a part of what failed, nor all of it with more.
+  // Which step is at fault is unknown, so no subset or superset of these steps is compiled, either.
   if (unsupported_.size() >= kPersistentFailures || !backend_.limits().cooperative) return false;
   for (const Ids& u : unsupported_)
     if (contains(u, kernel_ids) || contains(kernel_ids, u)) return false;

@@ -117,7 +117,7 @@ Command PersistentPass::launch_of(size_t number) {
   return {Command::kPersistent, blocks, true, list_.put(&args, 1), nullptr, 0, number};
 }
 
-// All when the kernel begins, but those that this list computes.
+// Weights are loaded when the kernel begins, except those that this list computes.
 std::vector<cuda::WeightLoad> PersistentPass::loads_of(const Stretch& s) const {
   std::vector<cuda::WeightLoad> loads = s.weights.loads();
   for (cuda::WeightLoad& load : loads) {

@@ -14,7 +14,7 @@ namespace {
 
 cuda::Backend::Address address_of(const float* p) { return reinterpret_cast<cuda::Backend::Address>(p); }
 
-// ArenaRange from one array of a state to the next.
+// Distance from one array of a state to the next, in floats.
 size_t stride_of(size_t n) { return (n + 31) / 32 * 32; }
 
 class CudaUpdate final : public DeviceUpdate {
