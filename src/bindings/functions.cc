@@ -258,15 +258,14 @@ std::string documentation(const char* function) {
 
 namespace {
 
-// "d=0" as Python writes it.
+// "d=0" as Python writes it; not by repr(), which calls handlers of signals.
 std::string default_text(const Param& p) {
   if (p.required()) return p.name;
-  const bool whole = p.kind != Param::real;
-  PyObject* value = whole ? PyLong_FromDouble(p.standard) : PyFloat_FromDouble(p.standard);
-  PyObject* repr = PyObject_Repr(value);
-  std::string out = text(p.name, "=", PyUnicode_AsUTF8(repr));
-  Py_DECREF(repr);
-  Py_DECREF(value);
+  const int with_point = p.kind == Param::real ? Py_DTSF_ADD_DOT_0 : 0;
+  char* number = PyOS_double_to_string(p.standard, 'r', 0, with_point, nullptr);
+  if (!number) throw PythonError();
+  std::string out = text(p.name, "=", number);
+  PyMem_Free(number);
   return out;
 }
 

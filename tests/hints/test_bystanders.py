@@ -156,6 +156,29 @@ def test_exceptions_of_handlers_arrive(pair: Callable[[str], Any], kind: type) -
     assert arrived == 20 and p.hits > 1000
 
 
+def test_a_handler_that_fails_while_the_ops_are_listed() -> None:
+    """The table of ops is made when the first function is looked at."""
+    table = dy._core.op_table()
+
+    def ring(*_: Any) -> None:
+        raise Late("late")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    arrived = 0
+    try:
+        for _ in range(100):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.001)
+                for _ in range(1000):
+                    assert dy._core.op_table() == table
+                time.sleep(1)
+            except Late:
+                arrived += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert arrived == 100
+
+
 def test_exceptions_of_handlers_arrive_where_regions_are_given_up(pair: Callable[[str], Any]) -> None:
     """20,000 functions with one region get their old code back in one call, which takes a while."""
     source = "def make():\n  def f(x, s):\n    z = dy.tanh(x)\n    return z * s\n  return f\n"
