@@ -198,7 +198,10 @@ SETTERS = [
     "    def set_index(self, value: Any, /) -> None: ...",
 ]
 # Special methods that are written in Python and attached to classes.
-ATTACHED = {"__array__", "__array_interface__", "__dlpack__", "__dlpack_device__"}
+ATTACHED = {
+    "__array__", "__array_interface__", "__cuda_array_interface__", "__cupy_get_ndarray__", "__dlpack__",
+    "__dlpack_device__",
+}  # fmt: skip
 BASETYPE = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 

@@ -1,4 +1,5 @@
 // NumPy arrays as arguments.
+#include "bindings/exchange.h"
 #include "bindings/float_arrays.h"
 
 #include <cmath>
@@ -53,7 +54,7 @@ void find_arrays() {
 }
 
 FloatArray float_array(PyObject* object, const char* op, const char* name) {
-  const pb::array any = pb::array::ensure(pb::reinterpret_borrow<pb::object>(object));
+  const pb::array any = pb::array::ensure(on_host(object, op, name));
   if (!any) throw ValueError(text(op, "(): expected numbers of a regular shape for ", name));
   if (!is_real(any)) refuse(any, op, name);
   const auto floats = FloatArray::ensure(any);

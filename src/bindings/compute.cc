@@ -246,6 +246,12 @@ const float* compute_value(NodeId id, bool recalculate, const char* method) {
   return e.has_value(id) ? e.value(id) : compute_missing<&Engine::value>(id, method);
 }
 
+std::shared_ptr<DeviceMemory> compute_on_device(NodeId id) {
+  Engine& e = engine();
+  return e.has_value(id) ? e.copy_on_device(id)
+                         : compute_missing<&Engine::copy_on_device>(id, "tensor_value");
+}
+
 uint32_t compute_argmax(NodeId id, const char* method) {
   Engine& e = engine();
   return e.has_value(id) ? e.argmax(id) : compute_missing<&Engine::argmax>(id, method);

@@ -58,7 +58,8 @@ void make_updates_here();
 
 // `method`: what the script has called, for profiles.
 const float* compute_value(NodeId id, bool recalculate, const char* method = "value");
-uint32_t compute_argmax(NodeId id, const char* method);  // of a vector: see Engine
+std::shared_ptr<DeviceMemory> compute_on_device(NodeId id);  // a copy; null: on the CPU
+uint32_t compute_argmax(NodeId id, const char* method);      // of a vector: see Engine
 void compute_forward(NodeId id, bool recalculate);
 void compute_backward(NodeId id, bool full);
 const float* compute_gradient(NodeId id);  // null: zeros

@@ -4,6 +4,7 @@
 #include "bindings/arguments.h"
 #include "bindings/arrays.h"
 #include "bindings/compute.h"
+#include "bindings/exchange.h"
 #include "bindings/fibers.h"
 #include "bindings/operators.h"
 #include "bindings/signatures.h"
@@ -188,6 +189,17 @@ PyObject* value_as(NodeId id, int recalculate, const char* method) {
   return convert(v, engine().graph.dim(id));
 }
 
+// On a device, without asking it for the values; where it has no memory for a copy, on the host.
+PyObject* tensor_value(NodeId id, int recalculate, const char* method) {
+  if (recalculate) compute_value(id, true, method);
+  try {
+    if (auto memory = compute_on_device(id))
+      return tensor_on_device(std::move(memory), engine().graph.dim(id));
+  } catch (const MemoryError&) {
+  }
+  return value_as<tensor_of>(id, 0, method);
+}
+
 PyObject* forward(NodeId id, int recalculate, const char*) {
   compute_forward(id, recalculate);
   return none();
@@ -221,19 +233,30 @@ PyObject* str(PyObject* self) {
 
 // ---------------------------------------------------------------- inputs that can be set
 
-void set_floats(PyObject* self, PyObject* values, const char* op) {
-  const std::vector<float> v = as_floats(values, op, "values");
+// The node of an input that gets so many values.
+NodeId input_to_set(PyObject* self, size_t n, const char* op) {
   NodeId id;
   if (!to_node(self, op, &id)) throw PythonError();
-  Engine& e = engine();
-  if (e.graph.node(id).flags & Node::constant)
+  Graph& g = engine().graph;
+  if (g.node(id).flags & Node::constant)
     throw ValueError(text(op, "(): expected an input made with reusable_expr=True"));
-  const size_t size = e.graph.sig(id).size;
-  if (v.size() != size)
-    throw ValueError(text(op, "(): expected ", size, " values for ", e.graph.dim(id), ", got ", v.size()));
+  if (n != g.sig(id).size)
+    throw ValueError(text(op, "(): expected ", g.sig(id).size, " values for ", g.dim(id), ", got ", n));
   check_change("set()", id);
-  std::memcpy(e.graph.values(id), v.data(), size * 4);
-  e.invalidate();
+  return id;
+}
+
+void set_floats(PyObject* self, PyObject* values, const char* op) {
+  if (const auto given = given_array(values, op, "values")) {
+    const NodeId id = input_to_set(self, static_cast<size_t>(given->from.array.total), op);
+    engine().executor.set_input(id, Exchange().take(given->from));
+    return engine().invalidate();
+  }
+  const std::vector<float> v = floats_on_host(values, op, "values");
+  const NodeId id = input_to_set(self, v.size(), op);
+  std::memcpy(engine().graph.values(id), v.data(), v.size() * 4);
+  engine().executor.set_input(id, nullptr);
+  engine().invalidate();
 }
 
 // Values are converted before the node is looked up: conversion may run Python code, which may start
@@ -311,12 +334,29 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 template <Text name, PyObject* (*convert)(const float*, const Dim&)>
 constexpr FastMethod get_value = computing<name, "recalculate", value_as<convert>>;
 
+// With a GPU's name, the array of a library that computes there; Python has the function for it.
+constexpr FastMethod npvalue_anywhere =
+    method<"npvalue", 0, "recalculate", "device">([](PyObject* self, const auto& a) {
+      const bool recalculate = a.truth(0, false);
+      NodeId id;
+      if (!to_node(self, a.op(), &id)) throw PythonError();
+      if (a.string(1).rfind("GPU", 0) != 0) return value_as<array_of>(id, recalculate, a.op());
+      return cupy_array(tensor_value(id, recalculate, a.op()));
+    });
+
+PyObject* npvalue(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  if (n < 2 && !names) [[likely]]
+    return get_value<"npvalue", array_of>(self, args, n, names);
+  return npvalue_anywhere(self, args, n, names);
+}
+
 PyMethodDef expression_methods[] = {
     fast_method("value", get_value<"value", value_of>, "value(recalculate=False)"),
-    fast_method("npvalue", get_value<"npvalue", array_of>, "npvalue(recalculate=False)"),
+    fast_method("npvalue", npvalue, "npvalue(recalculate=False, device='')"),
     fast_method("vec_value", get_value<"vec_value", list_of>, "vec_value(recalculate=False)"),
     fast_method("scalar_value", get_value<"scalar_value", scalar_of>, "scalar_value(recalculate=False)"),
-    fast_method("tensor_value", get_value<"tensor_value", tensor_of>, "tensor_value(recalculate=False)"),
+    fast_method("tensor_value", computing<"tensor_value", "recalculate", tensor_value>,
+                "tensor_value(recalculate=False)"),
     fast_method("forward", computing<"forward", "recalculate", forward>, "forward(recalculate=False)"),
     fast_method("backward", computing<"backward", "full", backward>, "backward(full=False)"),
     plain_method("gradient", method_gradient),
@@ -437,6 +477,9 @@ void add_all_advice() {
   AdviceType.tp_descr_get = give_advice;
   if (PyType_Ready(&AdviceType) < 0) throw PythonError();
   add_advice("shape", "x.dim() gives ((d1, d2, ..), batch size)");
+  add_advice(
+      "__cuda_array_interface__",
+      "x.tensor_value() has it, and memory that lives as long as the Tensor; from_dlpack(x) is another way");
   add_advice("T", "write transpose(x)");
   add_advice("item", "x.scalar_value() gives the number");
   add_advice("numpy", "x.npvalue() gives the array");

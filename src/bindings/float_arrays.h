@@ -37,6 +37,14 @@ struct ArrayLayout {
   pybind11::ssize_t step;  // of the next axis
 };
 
+// Of a parameter's values: rows of a table first.
+inline ArrayLayout layout_of(const Storage& s) {
+  ArrayLayout layout(sizeof(float));
+  if (s.is_lookup()) layout.add_rows(s.rows, s.dim);
+  else layout.add(s.dim);
+  return layout;
+}
+
 // The elements in column-major order, converted on the way: no array in between.
 void copy_numbers(const pybind11::array& from, float* to);
 // The same to other strides, in bytes.

@@ -3,6 +3,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/compute.h"
+#include "bindings/exchange.h"
 #include "bindings/float_arrays.h"
 #include "bindings/signatures.h"
 
@@ -31,6 +32,24 @@ constexpr FastMethod vec_input = method<"vecInput", 1, "dim", "device">([](const
   return recorded(id, &VectorInputType);
 });
 
+// The memory is there before the graph changes.
+PyObject* device_input(const Given& given, const Dim& dim, bool writable, PyTypeObject* type) {
+  auto memory = Exchange().take(given.from);
+  Engine& e = engine();
+  const NodeId id = e.graph.input(dim, writable);
+  e.executor.set_input(id, std::move(memory));
+  return recorded(id, type);
+}
+
+// _input_foreign(array, batched, writable): of another library's array; None: it is none of a device.
+constexpr FastMethod input_foreign =
+    method<"_input_foreign", 3, "array", "batched", "writable">([](const auto& a) -> PyObject* {
+      const auto given = given_array(a[0], "inputTensor", "arr");
+      if (!given) return none();
+      const Dim d = given->dim("inputTensor", a.truth(1, false));
+      return device_input(*given, d, a.truth(2, false), &TensorInputType);
+    });
+
 // inputVector is on the hot path of feature-based models: numbers go straight into the arena.
 constexpr FastMethod input_vector = method<"inputVector", 1, "v", "device">([](const auto& a) {
   PyObject* v = a[0];
@@ -45,7 +64,12 @@ constexpr FastMethod input_vector = method<"inputVector", 1, "v", "device">([](c
     for (Py_ssize_t i = 0; i < size; ++i) out[i] = as_float(items[i], a.op(), "v");
     return recorded(id, &VectorInputType);
   }
-  const std::vector<float> values = as_floats(v, a.op(), "v");
+  if (const auto given = given_array(v, a.op(), "v")) {
+    if (given->shape.size() != 1)
+      throw ValueError(text(a.op(), "(): expected an array of one axis for v, got ", given->shape.size()));
+    return device_input(*given, given->dim(a.op()), true, &VectorInputType);
+  }
+  const std::vector<float> values = floats_on_host(v, a.op(), "v");
   const NodeId id = g.input(Dim({static_cast<uint32_t>(values.size())}), true);
   std::memcpy(g.values(id), values.data(), values.size() * 4);
   return recorded(id, &VectorInputType);
@@ -229,6 +253,7 @@ const ApiFunction input_functions[] = {
     {"vecInput(dim, device='')", vec_input},
     {"inputVector(v, device='')", input_vector},
     {"_input_array(array, dims, batch, writable, kind)", input_array},
+    {"_input_foreign(array, batched, writable)", input_foreign},
     {"zeros(dim, batch_size=1, device='')", zeros},
     {"ones(dim, batch_size=1, device='')", ones},
     {"constant(dim, val, batch_size=1, device='')", constant},

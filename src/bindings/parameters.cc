@@ -5,6 +5,7 @@
 #include "bindings/arguments.h"
 #include "bindings/float_arrays.h"
 #include "bindings/compute.h"
+#include "bindings/exchange.h"
 #include "bindings/signatures.h"
 #include "ops/table.h"
 
@@ -127,7 +128,46 @@ constexpr PyCFunction p_grad_as_array = plain([](PyObject* self) {
   return array_of(s.has_grad() ? s.raw_grad() : nullptr, s.dim);
 });
 
+// Values from the float `first` on.
+void write_given(PyObject* self, size_t first, const Given& given) {
+  if (Exchange().write(storage_in(self), first, given.from)) return;
+  const auto memory = Exchange().take(given.from);  // the host has the values of this one
+  std::vector<float> values(static_cast<size_t>(given.from.array.total));
+  Exchange().download(*memory, values.size(), values.data());
+  Storage& to = storage_of(self);
+  std::copy(values.begin(), values.end(), to.begin_write(values.size() < to.size()) + first);
+}
+
+// True: the values, of all rows or of the first ones, come from an array of a device.
+bool set_on_device(PyObject* self, PyObject* array, const char* op) {
+  auto given = given_array(array, op, "arr");
+  if (!given) return false;
+  const Storage& s = storage_of(self);
+  const std::vector<int64_t>& shape = given->shape;
+  const bool flat = s.is_lookup() && shape.size() == 2 && static_cast<size_t>(shape[1]) == s.row_size();
+  bool fits = shape.size() == s.dim.nd + size_t{s.is_lookup()} || flat;
+  for (uint32_t i = 0; fits && !flat && i < s.dim.nd; ++i) fits = shape[i + s.is_lookup()] == s.dim.d[i];
+  if (!fits || (s.is_lookup() && shape[0] > s.rows))
+    throw ValueError(text(op, "(): got an array of shape ", given->shape_text(), "; ", s.name, " has ",
+                          s.is_lookup() ? text(s.rows, " rows of ") : "", s.dim));
+  if (s.is_lookup()) given->move_first_axis_to_end();
+  write_given(self, 0, *given);
+  return true;
+}
+
+bool set_row_on_device(PyObject* self, uint32_t row, PyObject* array) {
+  const auto given = given_array(array, "init_row", "row");
+  if (!given) return false;
+  const Storage& s = storage_of(self);
+  if (static_cast<size_t>(given->from.array.total) != s.row_size())
+    throw ValueError(
+        text("init_row(): got ", given->from.array.total, " values; a row of ", s.name, " has ", s.dim));
+  write_given(self, row * s.row_size(), *given);
+  return true;
+}
+
 constexpr FastMethod p_set_value = method<"set_value", 1, "arr">([](PyObject* self, const auto& a) {
+  if (set_on_device(self, a[0], a.op())) return;
   Storage& s = storage_of(self);
   s.set_values(as_values(a[0], s, a.op()).data());
 });
@@ -234,7 +274,8 @@ constexpr FastMethod l_rows_grad_as_array =
 constexpr FastMethod l_init_row = method<"init_row", 2, "i", "row">([](PyObject* self, const auto& a) {
   Storage& s = storage_of(self);
   const uint32_t row = as_row(a[0], s, "init_row");
-  const std::vector<float> values = as_floats(a[1], "init_row", "row");
+  if (set_row_on_device(self, row, a[1])) return;
+  const std::vector<float> values = floats_on_host(a[1], "init_row", "row");
   if (values.size() != s.row_size())
     throw ValueError(text("init_row(): got ", values.size(), " values; a row of ", s.name, " has ", s.dim));
   s.set_row(row, values.data());
@@ -243,6 +284,7 @@ constexpr FastMethod l_init_row = method<"init_row", 2, "i", "row">([](PyObject*
 // DyNet takes (n, width) only, each row in memory order; here also (n, d1, d2, ..).
 constexpr FastMethod l_init_from_array =
     method<"init_from_array", 1, "arr">([](PyObject* self, const auto& a) -> PyObject* {
+      if (set_on_device(self, a[0], a.op())) return none();
       Storage& s = storage_of(self);
       const FloatArray array = float_array(a[0], "init_from_array", "arr");
       const size_t count = array.ndim() ? static_cast<size_t>(array.shape(0)) : 0;

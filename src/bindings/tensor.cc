@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "bindings/float_arrays.h"
 #include "bindings/compute.h"
+#include "bindings/exchange.h"
 #include "bindings/model.h"
 #include "bindings/tuning.h"
 #include "ops/order.h"
@@ -104,14 +105,6 @@ pb::tuple topk(const FloatArray& a, uint32_t axis, size_t num) {
   return pb::make_tuple(values, indices);
 }
 
-// Of a parameter's values: rows of a table first.
-ArrayLayout layout_of(const Storage& s) {
-  ArrayLayout layout(sizeof(float));
-  if (s.is_lookup()) layout.add_rows(s.rows, s.dim);
-  else layout.add(s.dim);
-  return layout;
-}
-
 // A buffer that does not change while this exists: writers of the parameter take another one.
 struct Pin {
   std::shared_ptr<Storage> storage;
@@ -176,14 +169,18 @@ void set_parameter_values(const pb::object& p, const pb::array& values) {
 
 }  // namespace
 
-PyObject* tensor_of(const float* values, const Dim& dim) {
+pb::object tensor_class() {
   if (!tensor_type) throw RuntimeError("tensor_value(): the package is not initialised");
+  return pb::reinterpret_borrow<pb::object>(tensor_type);
+}
+
+PyObject* tensor_of(const float* values, const Dim& dim) {
   std::vector<pb::ssize_t> shape;
   for (uint32_t i = 0; i < dim.nd; ++i) shape.push_back(dim.d[i]);
   if (dim.bd > 1) shape.push_back(dim.bd);
   pb::array_t<float, pb::array::f_style> copy(shape);
   std::copy(values, values + dim.size(), copy.mutable_data());
-  return pb::handle(tensor_type).attr("_of")(copy, dim.nd).release().ptr();
+  return tensor_class().attr("_of")(copy, dim.nd).release().ptr();
 }
 
 void add_tensor_functions(pb::module_& m) {

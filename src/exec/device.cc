@@ -69,6 +69,11 @@ const std::string& device_name() { return chosen(); }
 
 CudaDevice* cuda_device() { return device; }
 
+CudaDevice& used_device() {
+  if (device) return *device;
+  throw RuntimeError("memory of a device: this process computes on the CPU; choose one by --dynet-gpu");
+}
+
 namespace {
 DeviceLock forking;
 }

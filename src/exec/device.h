@@ -14,6 +14,7 @@ void use_device(const std::string& name);
 const std::string& device_name();
 class CudaDevice;
 CudaDevice* cuda_device();  // null on the CPU
+CudaDevice& used_device();  // throws RuntimeError there
 // To be called before and after a fork. Before it, parameters are downloaded, as the child cannot use the
 // device, and the device is locked, so that no thread uses it during the fork.
 void before_fork();

@@ -53,6 +53,7 @@ const float* Engine::value(NodeId id) {
     return executor.parameter_values(graph.parameter_use(base)) + (base == id ? 0 : graph.node(id).aux);
   const uint32_t launch = planner.launch_of(base);
   if (launch != kNone) executor.fetch_values(launch, graph.offset_of(id), graph.sig(id).size);
+  else executor.fetch_input(graph.offset_of(id));
   return graph.values_arena.base() + graph.offset_of(id);
 }
 

@@ -46,6 +46,11 @@ class Engine {
     const uint32_t launch = planner.launch_of(graph.base_of(id));
     return !stale_ && graph.offset_of(id) >= 0 && (launch == kNone || launch < valid_);
   }
+  // A copy of the value, computed if needed, in memory of the device; null: the CPU computes.
+  std::shared_ptr<DeviceMemory> copy_on_device(NodeId id) {
+    need(id);
+    return executor.copy_on_device(id);
+  }
   // Fast path of value() for a node that a launch has computed; null: call value().
   const float* computed_value(NodeId id) {
     const int64_t offset = graph.offset_of(id);

@@ -11,6 +11,8 @@
 
 namespace dyc {
 
+class DeviceMemory;
+
 // What a benchmark or profiler wants to know of the launches run.
 struct Counters {
   uint64_t launches = 0, nodes = 0;
@@ -69,6 +71,14 @@ class Executor : protected LaunchReader {
   // the executor cannot tell, so the host has to look at the values.
   virtual uint32_t argmax(uint32_t /*launch*/, int64_t /*offset*/) { return kNone; }
   virtual void fetch_gradients(int64_t /*offset*/, size_t /*floats*/) {}
+  // After this the host's value arena has the input that `offset` is part of.
+  virtual void fetch_input(int64_t /*offset*/) {}
+
+  // ---- values that the host need not have
+  // The values of an input are those in this memory; null: those in the host's arena.
+  virtual void set_input(NodeId /*id*/, std::shared_ptr<DeviceMemory> /*memory*/) {}
+  // A copy of the values of a node that is computed; null: there is no device.
+  virtual std::shared_ptr<DeviceMemory> copy_on_device(NodeId /*id*/) { return nullptr; }
   // Does it compute a loss together with the product that only this loss reads?
   virtual bool pairs_losses() const { return false; }
   // To be called before values change: computes the gradients of the last backward that were left until

@@ -66,7 +66,14 @@ API void shim_close() { backend.reset(); }
 API int shim_allocate(size_t bytes, uint64_t* memory) {
   return guarded([&] { *memory = backend->allocate(bytes); });
 }
-API void shim_release(uint64_t memory) { backend->release(memory); }
+API void shim_release(uint64_t memory, int shared) { backend->release(memory, shared != 0); }
+API int shim_check_memory(uint64_t start, size_t bytes) {
+  return guarded([&] { backend->check_memory(start, bytes); });
+}
+API uint64_t shim_stream() { return backend->stream(); }
+API int shim_order(uint64_t other, int first) {
+  return guarded([&] { first ? backend->wait_for(other) : backend->make_wait(other); });
+}
 API int shim_upload(uint64_t to, const void* from, size_t bytes) {
   return guarded([&] { backend->upload(to, from, bytes); });
 }

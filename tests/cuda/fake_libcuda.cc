@@ -37,6 +37,8 @@ struct State {
   std::map<std::string, Fault> faults;
   std::map<std::string, int> calls;
   std::string log, ran;
+  std::string waits, recorded;  // streams that wait for an event, and those on which one is recorded
+  int pointers_on = 0;          // the device that memory of blocks is on
   std::map<Address, size_t> blocks;
   std::deque<std::function<int()>> pending;
   bool capturing = false, spoilt = false;
@@ -140,6 +142,7 @@ API void fake_set(const char* what, long long value) {
   if (name == "devices") state.devices = static_cast<int>(value);
   if (name == "architecture") state.major = static_cast<int>(value / 10), state.minor = static_cast<int>(value % 10);
   if (name == "cooperative") state.cooperative = static_cast<int>(value);
+  if (name == "pointers_on") state.pointers_on = static_cast<int>(value);
   if (name == "version") state.version = static_cast<int>(value);
 }
 API long long fake_used() { return static_cast<long long>(state.used); }
@@ -149,6 +152,8 @@ API const char* fake_log() { return state.log.c_str(); }
 API void fake_clear_log() { state.log.clear(); }
 API const char* fake_ran() { return state.ran.c_str(); }
 API void fake_clear_ran() { state.ran.clear(); }
+API const char* fake_waits() { return state.waits.c_str(); }
+API const char* fake_recorded() { return state.recorded.c_str(); }
 API int fake_graphs() { return state.graphs; }
 
 // ---- the driver API
@@ -232,6 +237,15 @@ API int cuStreamSynchronize(void*) {
   ENTER("cuStreamSynchronize")
   return run_all();
 }
+API int cuStreamWaitEvent(void* stream, Event*, unsigned) {
+  ENTER("cuStreamWaitEvent")
+  state.waits += std::to_string(reinterpret_cast<Address>(stream)) + "\n";
+  return 0;
+}
+API int cuCtxSynchronize() {
+  ENTER("cuCtxSynchronize")
+  return run_all();
+}
 API int cuEventCreate(Event** event, unsigned) {
   ENTER("cuEventCreate")
   *event = new Event;
@@ -243,8 +257,9 @@ API int cuEventDestroy_v2(Event* event) {
   delete event;
   return 0;
 }
-API int cuEventRecord(Event* event, void*) {
+API int cuEventRecord(Event* event, void* stream) {
   ENTER("cuEventRecord")
+  state.recorded += std::to_string(reinterpret_cast<Address>(stream)) + "\n";
   event->done = false;
   enqueue([event] {
     event->done = true;
@@ -265,6 +280,12 @@ API int cuEventElapsedTime(float* milliseconds, Event* start, Event* end) {
   ENTER("cuEventElapsedTime")
   *milliseconds = 0.5f;
   return start->done && end->done ? 0 : 600;
+}
+API int cuPointerGetAttribute(void* value, int attribute, Address memory) {
+  ENTER("cuPointerGetAttribute")
+  if (!inside(memory, 1)) return kInvalid;
+  *static_cast<int*>(value) = attribute == 2 ? 2 : state.pointers_on;
+  return 0;
 }
 API int cuMemGetInfo_v2(size_t* free, size_t* total) {
   ENTER("cuMemGetInfo_v2")

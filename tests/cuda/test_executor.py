@@ -5,37 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support.emulated import TESTS, passes, program
 from support.subject import IS_REFERENCE
 
-TESTS = Path(__file__).resolve().parents[1]
-
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
-
-
-# `make sanitize` preloads the sanitizer, which the programs below inherit.
-LIMIT = 1800 if "LD_PRELOAD" in os.environ else 600
-
-
-def on_device(*arguments: str, settings: str = "", timeout: int = LIMIT) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "DYNET_COMPAT_DEVICE": "emulation", "DYNET_COMPAT_EMULATION": settings}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout,
-                          cwd=TESTS.parent)  # fmt: skip
-
-
-def passes(*arguments: str, settings: str = "") -> None:
-    command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
-    result = on_device(*command, settings=settings)
-    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
-
-
-def program(text: str, settings: str = "") -> str:
-    result = on_device("-c", text, settings=settings)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])

@@ -45,6 +45,7 @@ class Fake:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.loaded = ctypes.CDLL(str(path))
+        self.loaded.fake_waits.restype = self.loaded.fake_recorded.restype = ctypes.c_char_p
         self.loaded.fake_log.restype = self.loaded.fake_ran.restype = ctypes.c_char_p
         self.loaded.fake_used.restype = self.loaded.fake_most.restype = ctypes.c_longlong
 
@@ -67,6 +68,11 @@ class Fake:
         self.loaded.fake_clear_ran()
         return told
 
+    def orders(self) -> list[tuple[int, int]]:
+        """Streams on which an event was recorded last, and those that waited for it."""
+        recorded, waits = self.loaded.fake_recorded().split(), self.loaded.fake_waits().split()
+        return list(zip(map(int, recorded[-len(waits) :]), map(int, waits)))
+
     def graphs(self) -> int:
         """Graphs that were made and not destroyed."""
         return int(self.loaded.fake_graphs())
@@ -77,6 +83,7 @@ class Driver:
 
     def __init__(self, shim: Path) -> None:
         self.loaded = ctypes.CDLL(str(shim))
+        self.loaded.shim_stream.restype = ctypes.c_uint64
         for name in ("shim_message", "shim_asked", "shim_gemm_library"):
             getattr(self.loaded, name).restype = ctypes.c_char_p
         self.loaded.shim_seconds.restype = ctypes.c_double
@@ -98,8 +105,20 @@ class Driver:
         self._do("allocate", ctypes.c_size_t(size), ctypes.byref(memory))
         return memory.value
 
-    def release(self, memory: int) -> None:
-        self.loaded.shim_release(ctypes.c_uint64(memory))
+    def release(self, memory: int, shared: bool = False) -> None:
+        self.loaded.shim_release(ctypes.c_uint64(memory), int(shared))
+
+    def check_memory(self, start: int, size: int) -> None:
+        self._do("check_memory", ctypes.c_uint64(start), ctypes.c_size_t(size))
+
+    def stream(self) -> int:
+        return int(self.loaded.shim_stream())
+
+    def wait_for(self, stream: int) -> None:
+        self._do("order", ctypes.c_uint64(stream), 1)
+
+    def make_wait(self, stream: int) -> None:
+        self._do("order", ctypes.c_uint64(stream), 0)
 
     def upload(self, to: int, data: Any) -> None:
         self._do("upload", ctypes.c_uint64(to), data, ctypes.c_size_t(len(data)))

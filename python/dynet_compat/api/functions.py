@@ -229,9 +229,14 @@ def _numbers(op: str, values: Any) -> np.ndarray:
         raise type(error)(f"{op}(): expected numbers of a regular shape; {error}") from None
 
 
+def _is_foreign(array: Any) -> bool:
+    """An array of another library: of PyTorch, CuPy and the like."""
+    return hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")
+
+
 @_documented
 def inputTensor(
-    arr: Union[np.ndarray, Sequence[Any]],
+    arr: Any,
     batched: bool = False,
     device: str = "",
     reusable_expr: bool = False,
@@ -250,8 +255,13 @@ def inputTensor(
             array, batched = _numbers("inputTensor", np.stack(arr, axis=-1)), True
         else:
             array = _numbers("inputTensor", arr)
+    elif isinstance(arr, Expression) or not _is_foreign(arr):
+        raise TypeError(f"inputTensor(): expected an array or a list, got {_kind(arr)}")
     else:
-        raise TypeError(f"inputTensor(): expected a NumPy array or a list, got {_kind(arr)}")
+        made: Optional[Expression] = _core._input_foreign(arr, batched, bool(reusable_expr))
+        if made is not None:
+            return made
+        array = _numbers("inputTensor", np.asarray(_core._on_host(arr, "inputTensor", "arr")))
     if array.ndim == 0:
         raise TypeError("inputTensor(): expected at least one dimension, got an array of none")
     sizes, batch = _split_batch(array.shape, batched)

@@ -12,12 +12,13 @@ Views are read-only. Who cannot take read-only memory (DLPack before version 1) 
 
 from __future__ import annotations
 
-from typing import Any, Optional, TypeVar
+from typing import Any, NamedTuple, Optional, TypeVar, Union
 
 import numpy as np
 
 from .. import _core
-from .._core import LookupParameters, Parameters
+from .._core import Expression, LookupParameters, Parameters
+from .attach import attach
 from .functions import _int
 
 __all__ = ["Tensor"]
@@ -26,6 +27,8 @@ _CPU = (1, 0)  # DLPack's device type and number
 _MOST_DIMS = 7
 # NumPy 2.1 can say that memory is read-only; versions before have the protocol before that.
 _NUMPY_KNOWS_READ_ONLY = tuple(int(part) for part in np.__version__.split(".")[:2]) >= (2, 1)
+
+_NO_WAY = "__dlpack__(): got copy=False, but this consumer has no way to know that memory is read-only"
 
 _T = TypeVar("_T", bound="Tensor")
 
@@ -42,29 +45,59 @@ def _as_array(values: np.ndarray, dtype: Any, copy: Optional[bool], fresh: bool 
     return values
 
 
-def _dlpack(
-    values: np.ndarray,
-    fresh: bool,
-    stream: Any,
-    max_version: Optional[tuple[int, int]],
-    dl_device: Optional[tuple[int, int]],
-    copy: Optional[bool],
-) -> Any:
+class _Request(NamedTuple):
+    """Arguments of `__dlpack__`."""
+
+    stream: Any
+    max_version: Optional[tuple[int, int]]
+    dl_device: Optional[tuple[int, int]]
+    copy: Optional[bool]
+
+
+_Values = Union[np.ndarray, _core._DeviceArray]
+
+
+def _dlpack(values: _Values, request: _Request, fresh: str = "") -> Any:
+    """The capsule. `fresh`: why `values` was made for this call."""
+    if fresh and request.copy is False:
+        raise BufferError(f"__dlpack__(): got copy=False, but {fresh} a copy necessary")
+    if not isinstance(values, np.ndarray):
+        return _dlpack_of_device(values, request, fresh)
+    stream, max_version, dl_device, copy = request
     if dl_device is not None and tuple(dl_device) != _CPU:
         raise BufferError(f"__dlpack__(): got dl_device {dl_device}; values are on the CPU, {_CPU}")
     if stream is not None:
         raise BufferError("__dlpack__(): got a stream; values are on the CPU, which has none")
-    if copy is False and fresh:
-        raise BufferError("__dlpack__(): got copy=False, but weight decay makes a copy necessary")
     versioned = _NUMPY_KNOWS_READ_ONLY and max_version is not None and max_version[0] >= 1
     if not copy and (versioned or fresh):
         return values.__dlpack__(max_version=max_version) if versioned else values.__dlpack__()
     if copy is False:
-        raise BufferError(
-            "__dlpack__(): got copy=False, but this consumer has no way to know that memory is read-only"
-        )
+        raise BufferError(_NO_WAY)
     own = values.copy(order="K")
     return own.__dlpack__(max_version=max_version) if versioned else own.__dlpack__()
+
+
+def _dlpack_of_device(values: _core._DeviceArray, request: _Request, fresh: str) -> Any:
+    stream, max_version, dl_device, copy = request
+    device = _core._dlpack_device()
+    if dl_device is not None and tuple(dl_device) != device:
+        if tuple(dl_device) != _CPU:
+            raise BufferError(f"__dlpack__(): got dl_device {dl_device}; values are on {device}")
+        if copy is False:
+            raise BufferError("__dlpack__(): got copy=False, but the CPU's memory is another")
+        return _dlpack(values.numpy(), request, "another device makes")
+    if stream is None:
+        stream = 1  # the default stream, says the standard
+    if isinstance(stream, bool) or not isinstance(stream, int) or stream == 0 or stream < -1:
+        raise BufferError(f"__dlpack__(): expected a stream of None, -1, 1, 2 or a handle, got {stream!r}")
+    versioned = max_version is not None and max_version[0] >= 1
+    if copy or (values.read_only and not versioned):
+        if copy is False:
+            raise BufferError(_NO_WAY)
+        values = values.copy()
+    if stream > 0:
+        _core._publish(stream)
+    return values.capsule(versioned)
 
 
 def _interface(values: np.ndarray) -> dict[str, Any]:
@@ -104,23 +137,37 @@ class Tensor:
     """
 
     __module__ = "_dynet"
-    __slots__ = ("_array", "_dims", "__weakref__")
-    _array: Optional[np.ndarray]
+    __slots__ = ("_array", "_device", "_dims", "__weakref__")
+    _array: Optional[np.ndarray]  # None: empty, or not yet asked for
+    _device: Optional[_core._DeviceArray]
     _dims: int
 
     def __init__(self) -> None:
-        self._array = None
+        self._array = self._device = None
         self._dims = 0
 
     @classmethod
-    def _of(cls: type[_T], array: np.ndarray, dims: int) -> _T:
+    def _of(cls: type[_T], values: _Values, dims: int) -> _T:
         tensor = cls.__new__(cls)
-        array.flags.writeable = False
-        tensor._array, tensor._dims = array, dims
+        tensor._array = tensor._device = None
+        tensor._dims = dims
+        if isinstance(values, np.ndarray):
+            values.flags.writeable = False
+            tensor._array = values
+        else:
+            tensor._device = values
         return tensor
 
-    def _filled(self, method: str) -> np.ndarray:
+    def _host(self) -> Optional[np.ndarray]:
+        device: Optional[_core._DeviceArray] = getattr(self, "_device", None)
+        if device is not None and self._array is None:
+            self._array = device.numpy()
+            self._array.flags.writeable = False
         array: Optional[np.ndarray] = getattr(self, "_array", None)
+        return array
+
+    def _filled(self, method: str) -> np.ndarray:
+        array = self._host()
         if array is None:
             raise ValueError(f"{method}(): expected a Tensor from tensor_value(), got an empty one")
         return array
@@ -242,7 +289,7 @@ class Tensor:
         return f"<Dynet Tensor:{'int' if array is not None and array.dtype == np.int64 else 'float'}>"
 
     def __repr__(self) -> str:
-        array = getattr(self, "_array", None)
+        array = self._host()
         if array is None:
             return "<Dynet Tensor: empty>"
         from ..inspection.reprs import numbers_text, sizes_text
@@ -260,10 +307,18 @@ class Tensor:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        array = getattr(self, "_array", None)
+        array = self._host()
         if array is None:
             raise AttributeError("an empty Tensor has no __array_interface__")
         return _interface(array)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        device: Optional[_core._DeviceArray] = getattr(self, "_device", None)
+        if device is None:
+            raise AttributeError("a Tensor on the CPU has an __array_interface__")
+        interface: dict[str, Any] = device.__cuda_array_interface__
+        return interface
 
     def __dlpack__(
         self,
@@ -273,16 +328,59 @@ class Tensor:
         dl_device: Optional[tuple[int, int]] = None,
         copy: Optional[bool] = None,
     ) -> Any:
-        return _dlpack(self._filled("__dlpack__"), False, stream, max_version, dl_device, copy)
+        device: Optional[_core._DeviceArray] = getattr(self, "_device", None)
+        values = self._filled("__dlpack__") if device is None else device
+        return _dlpack(values, _Request(stream, max_version, dl_device, copy))
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU
+        return _CPU if getattr(self, "_device", None) is None else _device_of_process(self)
 
 
 _core._set_tensor(Tensor)
 
 
+# ---------------------------------------------------------------- expressions
+
+
+def _expression_dlpack(
+    self: Any,
+    *,
+    stream: Any = None,
+    max_version: Optional[tuple[int, int]] = None,
+    dl_device: Optional[tuple[int, int]] = None,
+    copy: Optional[bool] = None,
+) -> Any:
+    """The value, float32, for `from_dlpack` of any library: a copy, which the consumer may change."""
+    tensor = self.tensor_value()
+    values = tensor._array if tensor._device is None else tensor._device.writable()
+    if isinstance(values, np.ndarray):
+        values.flags.writeable = True
+    return _dlpack(values, _Request(stream, max_version, dl_device, copy), "the life of a graph makes")
+
+
+def _device_of_process(self: Any) -> tuple[int, int]:
+    """The device that computes, as DLPack numbers it."""
+    kind, number = _core._dlpack_device()
+    return kind, number
+
+
+def _as_cupy(self: Any) -> Any:
+    """CuPy's array of the value, for `cupy.asarray`."""
+    from ..cuda.arrays import as_cupy
+
+    return as_cupy(self.tensor_value())
+
+
+_core._extend(Expression, "__dlpack__", _expression_dlpack)
+_core._extend(Expression, "__dlpack_device__", _device_of_process)
+_core._extend(Expression, "__cupy_get_ndarray__", _as_cupy)
+
+
 # ---------------------------------------------------------------- parameters
+
+
+def _on_device() -> bool:
+    return bool(_core._dlpack_device() != _CPU)
 
 
 def _parameter_array(self: Any, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray:
@@ -305,17 +403,40 @@ def _parameter_dlpack(
     copy: Optional[bool] = None,
 ) -> Any:
     """The values that graphs see, float32, for `from_dlpack` of any library; see `__array__`."""
-    values = _core._parameter_values(self)
-    return _dlpack(values, bool(values.flags.owndata), stream, max_version, dl_device, copy)
+    values = _core._parameter_on_device(self) if _on_device() else _core._parameter_values(self)
+    view = values.read_only if _on_device() else not values.flags.owndata
+    request = _Request(stream, max_version, dl_device, copy)
+    return _dlpack(values, request, "" if view else "weight decay makes")
 
 
-def _parameter_device(self: Any) -> tuple[int, int]:
-    """The CPU."""
-    return _CPU
+def _parameter_cupy(self: Any) -> Any:
+    """CuPy's array of the values that graphs see, for `cupy.asarray`: read-only, see `__array__`."""
+    from ..cuda.arrays import as_cupy
+
+    return as_cupy(_core._parameter_on_device(self) if _on_device() else _core._parameter_values(self))
+
+
+def grad_as_tensor(self: Any) -> Tensor:
+    """The gradient, as an array on the device that computes: `grad_as_array()` without the way to the host.
+
+    Returns:
+        Tensor of the shape of `grad_as_array()`, zeros where there is no gradient; a copy.
+    Source: not in DyNet.
+    Example:
+        >>> pc = dy.ParameterCollection()
+        >>> p = pc.parameters_from_numpy(np.array([1.0, 2.0]))
+        >>> dy.squared_norm(p).backward()
+        >>> np.from_dlpack(p.grad_as_tensor())
+        array([2., 4.], dtype=float32)
+    """
+    if _on_device():
+        return Tensor._of(_core._gradient_on_device(self), len(self.shape()))
+    return Tensor._of(_core._gradient_array(self), len(self.shape()))
 
 
 for _type in (Parameters, LookupParameters):
     _core._extend(_type, "__array__", _parameter_array)
     _core._extend(_type, "__array_interface__", property(_parameter_interface))
     _core._extend(_type, "__dlpack__", _parameter_dlpack)
-    _core._extend(_type, "__dlpack_device__", _parameter_device)
+    _core._extend(_type, "__cupy_get_ndarray__", _parameter_cupy)
+    attach(_type, grad_as_tensor=grad_as_tensor)

@@ -24,6 +24,7 @@ enum KernelId : uint32_t {
   kPersistentProduct,                    // in persistent kernels only
   kLastPersistent = kPersistentProduct,  // the others are launched by themselves
   kArgmax,
+  kTakeArray,
   kSumSquares,
   kTotalSquares,
   kUpdate,  // + 2 * UpdateRule, + 1 with a gradient

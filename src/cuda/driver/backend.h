@@ -62,7 +62,10 @@ class Backend {
 
   // ---- memory. Throws MemoryError, which says how much was asked for and is in use.
   virtual Address allocate(size_t bytes) = 0;
-  virtual void release(Address memory) noexcept = 0;
+  // `shared`: with other streams, which may still read it.
+  virtual void release(Address memory, bool shared = false) noexcept = 0;
+  // Throws ValueError unless all of it is memory of this device.
+  virtual void check_memory(Address start, size_t bytes) = 0;
 
   // ---- on the stream, in this order. `from` may be written again when upload() returns.
   virtual void upload(Address to, const void* from, size_t bytes) = 0;
@@ -72,6 +75,11 @@ class Backend {
   virtual void wait() = 0;  // throws RuntimeError for what a launch did wrong
   // Nothing can be done with the device any more, nor read from it.
   virtual bool lost() const = 0;
+
+  // ---- streams of other libraries: CUDA's handles, 1 and 2 for the default streams
+  virtual uint64_t stream() const = 0;         // this backend's
+  virtual void wait_for(uint64_t other) = 0;   // what comes next waits for what is on the other stream
+  virtual void make_wait(uint64_t other) = 0;  // the other stream waits for what is on this one
 
   // ---- kernels. Those of one call are compiled together, unless they are known or cached.
   virtual void prepare(std::span<const KernelName> names) = 0;

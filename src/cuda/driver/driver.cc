@@ -198,12 +198,13 @@ class Stopwatch {
   std::vector<Event> free_;
 };
 
-// More than 25 methods: 21 are requests of Backend. What needs state of its own is a part: Calls, Pool,
+// More than 25 methods: 25 are requests of Backend. What needs state of its own is a part: Calls, Pool,
 // Staging, Stopwatch, Graphs.
 class Driver final : public Backend {
  public:
   explicit Driver(int number)
-      : device_(device_of(number)),
+      : number_(number),
+        device_(device_of(number)),
         calls_(device_.calls),
         pool_(calls_),
         staging_(calls_),
@@ -220,6 +221,7 @@ class Driver final : public Backend {
     calls_.cuda.stream_wait(stream_);
     graphs_.clear();
     cublas_.reset();
+    if (order_) calls_.cuda.event_destroy(order_);
     calls_.cuda.stream_destroy(stream_);
   }
 
@@ -229,9 +231,21 @@ class Driver final : public Backend {
     const auto lock = enter();
     return pool_.allocate(bytes);
   }
-  void release(Address memory) noexcept override {
+  void release(Address memory, bool shared) noexcept override {
     const std::lock_guard lock(mutex_);
-    pool_.release(memory);
+    pool_.release(memory, shared);
+  }
+  void check_memory(Address start, size_t bytes) override {
+    const auto lock = enter();
+    for (const Address at : {start, start + (bytes ? bytes - 1 : 0)}) {
+      unsigned type = 0;
+      int device = -1;
+      if (calls_.cuda.pointer_fact(&type, kPointerMemoryType, at) || type != kMemoryOfDevice)
+        throw ValueError(text("its memory is not that of a GPU"));
+      calls_.check(calls_.cuda.pointer_fact(&device, kPointerDevice, at), "looking at an array");
+      if (device != number_)
+        throw ValueError(text("it is on GPU:", device, ", and this program computes on GPU:", number_));
+    }
   }
 
   void upload(Address to, const void* from, size_t bytes) override {
@@ -262,6 +276,10 @@ class Driver final : public Backend {
   }
 
   bool lost() const override { return calls_.lost(); }
+
+  uint64_t stream() const override { return reinterpret_cast<uint64_t>(stream_); }
+  void wait_for(uint64_t other) override { order(reinterpret_cast<Stream>(other), stream_); }
+  void make_wait(uint64_t other) override { order(stream_, reinterpret_cast<Stream>(other)); }
 
   void prepare(std::span<const KernelName> names) override {
     std::map<std::string, std::vector<std::string>> missing;
@@ -354,6 +372,13 @@ class Driver final : public Backend {
     stopwatch_.stop(stream_);
     ++count;
   }
+  // What comes next on `second` waits for what is on `first`.
+  void order(Stream first, Stream second) {
+    const auto lock = enter();
+    if (!order_) calls_.check(calls_.cuda.event_create(&order_, kEventUntimed), "making an event");
+    calls_.check(calls_.cuda.event_record(order_, first), "recording an event");
+    calls_.check(calls_.cuda.stream_wait_event(second, order_, 0), "ordering streams");
+  }
   void issue(LoadedKernel& k, const Grid& grid, void** args) {
     const Result r = grid.cooperative
                          ? calls_.cuda.launch_together(k.function, grid.blocks, 1, 1, grid.threads, 1, 1,
@@ -399,10 +424,12 @@ class Driver final : public Backend {
     gemm_library_ = text("none: ", reasons.empty() ? "no libcublas was found" : reasons);
   }
 
+  const int number_;
   Device& device_;
   const Calls& calls_;
   mutable std::mutex mutex_;
   Stream stream_ = nullptr;
+  Event order_ = nullptr;  // of streams
   Pool pool_;
   std::unique_ptr<Cublas> cublas_;
   std::string gemm_library_;

@@ -68,7 +68,8 @@ class Pool {
   explicit Pool(const Calls& calls) : calls_(calls) {}
   ~Pool();
   Address allocate(size_t bytes);
-  void release(Address memory) noexcept;
+  // `shared`: other streams may still read it. It is given away again when all streams have been waited for.
+  void release(Address memory, bool shared = false) noexcept;
   // Changes when memory goes back to the driver.
   uint64_t trims() const { return trims_; }
 
@@ -78,10 +79,12 @@ class Pool {
     size_t bytes;
   };
   void trim() noexcept;
+  bool take_kept(size_t wanted, Block* block);
+  void take_back_shared();
   [[noreturn]] void fail(size_t bytes) const;
 
   const Calls& calls_;
-  std::vector<Block> used_, kept_;
+  std::vector<Block> used_, kept_, shared_;
   size_t used_bytes_ = 0, kept_bytes_ = 0;
   uint64_t trims_ = 0;
 };

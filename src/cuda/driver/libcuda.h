@@ -59,6 +59,9 @@ enum Attribute : int {
   kSharedPerBlockOptIn = 97,
 };
 
+constexpr int kPointerMemoryType = 2, kPointerDevice = 9;
+constexpr unsigned kMemoryOfDevice = 2;
+
 constexpr unsigned kEventTimed = 0, kEventUntimed = 2;
 constexpr unsigned kStreamApart = 1;                 // no waiting for the default stream
 constexpr int kCaptureThisThread = 1;                // other threads may do what they like
@@ -80,12 +83,15 @@ constexpr uint32_t kSharedWithoutAsking = 48 << 10;  // dynamic shared memory th
   X(stream_create, "cuStreamCreate", Stream* stream, unsigned flags)                                        \
   X(stream_destroy, "cuStreamDestroy_v2", Stream stream)                                                    \
   X(stream_wait, "cuStreamSynchronize", Stream stream)                                                      \
+  X(stream_wait_event, "cuStreamWaitEvent", Stream stream, Event event, unsigned flags)                     \
+  X(wait_for_all, "cuCtxSynchronize")                                                                       \
   X(event_create, "cuEventCreate", Event* event, unsigned flags)                                            \
   X(event_destroy, "cuEventDestroy_v2", Event event)                                                        \
   X(event_record, "cuEventRecord", Event event, Stream stream)                                              \
   X(event_wait, "cuEventSynchronize", Event event)                                                          \
   X(event_elapsed, "cuEventElapsedTime", float* milliseconds, Event start, Event end)                       \
   X(memory_info, "cuMemGetInfo_v2", size_t* free, size_t* total)                                            \
+  X(pointer_fact, "cuPointerGetAttribute", void* value, int attribute, Address memory)                      \
   X(allocate, "cuMemAlloc_v2", Address* memory, size_t bytes)                                               \
   X(free, "cuMemFree_v2", Address memory)                                                                   \
   X(allocate_host, "cuMemHostAlloc", void** memory, size_t bytes, unsigned flags)                           \

@@ -26,22 +26,41 @@ std::string megabytes(size_t bytes) {
 Pool::~Pool() {
   if (Calls::forked()) return;
   for (const Block& block : used_) calls_.cuda.free(block.memory);
+  for (const Block& block : shared_) calls_.cuda.free(block.memory);
   trim();
+}
+
+bool Pool::take_kept(size_t wanted, Block* block) {
+  auto best = kept_.end();  // the smallest that is large enough, and not much too large
+  for (auto it = kept_.begin(); it != kept_.end(); ++it)
+    if (it->bytes >= wanted && it->bytes <= 2 * wanted && (best == kept_.end() || it->bytes < best->bytes))
+      best = it;
+  if (best == kept_.end()) return false;
+  *block = *best;
+  kept_.erase(best);
+  kept_bytes_ -= block->bytes;
+  return true;
+}
+
+// A wait for all streams, where otherwise the driver would be asked for memory, which takes as long.
+void Pool::take_back_shared() {
+  if (shared_.empty()) return;
+  calls_.check(calls_.cuda.wait_for_all(), "waiting for other streams");
+  for (const Block& block : shared_) kept_bytes_ += block.bytes;
+  kept_.insert(kept_.end(), shared_.begin(), shared_.end());
+  shared_.clear();
 }
 
 Address Pool::allocate(size_t bytes) {
   const size_t wanted = rounded(bytes);
   if (wanted < bytes) fail(bytes);
-  auto best = kept_.end();  // the smallest that is large enough, and not much too large
-  for (auto it = kept_.begin(); it != kept_.end(); ++it)
-    if (it->bytes >= wanted && it->bytes <= 2 * wanted && (best == kept_.end() || it->bytes < best->bytes))
-      best = it;
   Block block{0, wanted};
-  if (best != kept_.end()) {
-    block = *best;
-    kept_.erase(best);
-    kept_bytes_ -= block.bytes;
-  } else {
+  bool found = take_kept(wanted, &block);
+  if (!found && !shared_.empty()) {
+    take_back_shared();
+    found = take_kept(wanted, &block);
+  }
+  if (!found) {
     Result r = calls_.cuda.allocate(&block.memory, wanted);
     if (r == kOutOfMemory && !kept_.empty()) {
       trim();
@@ -55,13 +74,13 @@ Address Pool::allocate(size_t bytes) {
   return block.memory;
 }
 
-void Pool::release(Address memory) noexcept {
+void Pool::release(Address memory, bool shared) noexcept {
   const auto it =
       std::find_if(used_.begin(), used_.end(), [&](const Block& b) { return b.memory == memory; });
   if (it == used_.end()) return;
   used_bytes_ -= it->bytes;
-  kept_bytes_ += it->bytes;
-  kept_.push_back(*it);
+  if (!shared) kept_bytes_ += it->bytes;
+  (shared ? shared_ : kept_).push_back(*it);
   used_.erase(it);
 }
 

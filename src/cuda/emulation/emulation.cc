@@ -103,7 +103,14 @@ class Emulation : public Backend {
     check_device();
     return heap_.allocate(bytes);
   }
-  void release(Address memory) noexcept override { heap_.release(memory); }
+  void release(Address memory, bool) noexcept override { heap_.release(memory); }
+  void check_memory(Address start, size_t bytes) override {
+    try {
+      at(start, bytes, "read");
+    } catch (const RuntimeError& e) {
+      throw ValueError(e.what());
+    }
+  }
 
   void upload(Address to, const void* from, size_t bytes) override {
     std::memcpy(at(to, bytes, "upload to"), from, bytes);
@@ -128,6 +135,11 @@ class Emulation : public Backend {
   }
 
   bool lost() const override { return lost_; }
+
+  // There is one stream, and what is put on it is done.
+  uint64_t stream() const override { return reinterpret_cast<uint64_t>(this); }
+  void wait_for(uint64_t) override { check_device(); }
+  void make_wait(uint64_t) override { check_device(); }
 
   void prepare(std::span<const KernelName> names) override {
     for (const KernelName& name : names) kernel(name);

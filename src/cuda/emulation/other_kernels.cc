@@ -2,6 +2,7 @@
 #include "cuda/emulation/device.h"
 
 #include "cuda/kernels/argmax.cu"
+#include "cuda/kernels/exchange.cu"
 #include "cuda/kernels/few_columns.cu"
 #include "cuda/kernels/large_products.cu"
 #include "cuda/kernels/lookup.cu"
@@ -27,6 +28,7 @@ const emulation::Registration kSources([](emulation::Kernels& to) {
   add_rules(to, std::make_integer_sequence<uint32_t, kUpdateRules>());
   for (const emulation::Kernel& kernel : {
            emulation::Kernel{"argmax", "argmax", run<argmax>},
+           {"exchange", "take_array", run<take_array>},
            {"few_columns", "few_columns<true>", run<few_columns<true>>},
            {"few_columns", "few_columns<false>", run<few_columns<false>>},
            {"large_products", "large_product<true, false>", run<large_product<true, false>>},

@@ -54,6 +54,18 @@ void ArenaMirror::upload_until(int64_t offset) {
 }
 
 void ArenaMirror::upload(ArenaRange r) {
+  for (auto it = inputs_.lower_bound(r.begin); it != inputs_.end() && it->first < r.end; ++it) {
+    upload_from_host({r.begin, it->first});
+    const size_t bytes = it->second.floats * sizeof(float);
+    device_.backend().copy(values_memory_.address() + bytes_of(it->first), it->second.memory->address(),
+                           bytes);
+    r.begin = it->first + static_cast<int64_t>(it->second.floats);
+  }
+  upload_from_host(r);
+}
+
+void ArenaMirror::upload_from_host(ArenaRange r) {
+  if (r.begin >= r.end) return;
   device_.backend().upload(values_memory_.address() + bytes_of(r.begin), graph_.values_arena.base() + r.begin,
                            bytes_of(r.end - r.begin));
 }
@@ -76,12 +88,37 @@ void ArenaMirror::fetch_values(uint32_t launch, int64_t offset, size_t floats) {
   }
 }
 
+ArenaMirror::Memory ArenaMirror::input_at(int64_t offset, int64_t* begin) const {
+  auto it = inputs_.upper_bound(offset);
+  if (it == inputs_.begin()) return nullptr;
+  --it;
+  if (offset >= it->first + static_cast<int64_t>(it->second.floats)) return nullptr;
+  *begin = it->first;
+  return it->second.memory;
+}
+
+void ArenaMirror::fetch_input(int64_t offset) {
+  int64_t begin = 0;
+  if (!input_at(offset, &begin)) return;
+  DeviceInput& input = inputs_.at(begin);
+  if (input.fetched) return;
+  const auto lock = device_.lock();
+  try {
+    device_.backend().download(graph_.values_arena.base() + begin, input.memory->address(),
+                               input.floats * sizeof(float));
+  } catch (...) {
+    device_.rethrow();
+  }
+  input.fetched = true;
+}
+
 void ArenaMirror::cut_back(uint32_t launches) {
   mapped_launches_ = std::min(mapped_launches_, launches);
   launches_run_ = std::min(launches_run_, launches);
   if (fetched_.size() > launches) fetched_.resize(launches);
   const int64_t top = graph_.values_arena.top();
   uploaded_until_ = std::min(uploaded_until_, top);
+  inputs_.erase(inputs_.lower_bound(top), inputs_.end());
   while (!host_ranges_.empty() && host_ranges_.back().begin >= top) host_ranges_.pop_back();
   if (!host_ranges_.empty()) host_ranges_.back().end = std::min(host_ranges_.back().end, top);
 }

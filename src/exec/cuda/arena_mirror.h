@@ -2,6 +2,8 @@
 // What the host wrote between the results of launches (inputs, constants, random values) is uploaded before
 // launches run; results are downloaded when somebody asks for them.
 #pragma once
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "exec/cuda/cuda_device.h"
@@ -31,6 +33,16 @@ class ArenaMirror {
   // The plan has so many launches now.
   void cut_back(uint32_t launches);
 
+  // ---- inputs that only the device has
+  using Memory = std::shared_ptr<DeviceMemory>;
+  void set_input(int64_t offset, size_t floats, Memory memory) {
+    inputs_[offset] = {floats, std::move(memory), false};
+  }
+  void forget_input(int64_t offset) { inputs_.erase(offset); }
+  // The one with this offset in it; null: the host has the values.
+  Memory input_at(int64_t offset, int64_t* begin) const;
+  void fetch_input(int64_t offset);
+
   // ---- gradients
   void clear_gradients();
   void set_gradient(int64_t offset, float value);
@@ -38,6 +50,7 @@ class ArenaMirror {
 
  private:
   void upload(ArenaRange range);
+  void upload_from_host(ArenaRange range);
   void upload_until(int64_t offset);
   void skip_gradient_slots();
   void reserve_values();
@@ -50,7 +63,13 @@ class ArenaMirror {
   std::vector<ArenaRange> host_ranges_;  // below uploaded_until_: what the host wrote
   uint32_t mapped_launches_ = 0;         // launches whose results are below uploaded_until_
   uint32_t launches_run_ = 0;
-  std::vector<uint8_t> fetched_;  // per launch: the host has all results
+  struct DeviceInput {
+    size_t floats;
+    Memory memory;
+    bool fetched;
+  };
+  std::map<int64_t, DeviceInput> inputs_;  // by offset
+  std::vector<uint8_t> fetched_;     // per launch: the host has all results
 };
 
 }  // namespace dyc

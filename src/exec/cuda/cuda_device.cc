@@ -63,6 +63,8 @@ cuda::KernelName name_of(uint32_t kernel_id) {
       return {"memory", "gather"};
     case cuda::kArgmax:
       return {"argmax", "argmax"};
+    case cuda::kTakeArray:
+      return {"exchange", "take_array"};
     case cuda::kSumSquares:
       return {"updates", "squares"};
     case cuda::kTotalSquares:

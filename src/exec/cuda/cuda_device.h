@@ -21,7 +21,7 @@ class DeviceMemory {
   // `name`: in messages. `least`: bytes of the first allocation; 0 where there is one per parameter.
   DeviceMemory(cuda::Backend& backend, const char* name, size_t least = kFirstChunk)
       : backend_(backend), name_(name), least_(least) {}
-  ~DeviceMemory() { backend_.release(address_); }
+  ~DeviceMemory() { backend_.release(address_, shared_); }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
@@ -33,11 +33,14 @@ class DeviceMemory {
   }
   // At least so many bytes, of which the first `kept` are those there were. Throws MemoryError.
   void reserve(size_t bytes, size_t kept);
+  // Other libraries read it, on streams of their own.
+  void share() { shared_ = true; }
 
  private:
   cuda::Backend& backend_;
   const char* name_;
   const size_t least_;
+  bool shared_ = false;
   cuda::Backend::Address address_ = 0;
   size_t bytes_ = 0;
 };

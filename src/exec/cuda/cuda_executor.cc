@@ -127,6 +127,45 @@ void CudaExecutor::cut_back(uint32_t launches) {
   if (launches == 0) device_.parameters().forget();
 }
 
+void CudaExecutor::set_input(NodeId id, std::shared_ptr<DeviceMemory> memory) {
+  const int64_t offset = graph_.offset_of(id);
+  if (memory) arenas_.set_input(offset, graph_.sig(id).size, std::move(memory));
+  else arenas_.forget_input(offset);
+}
+
+std::shared_ptr<DeviceMemory> CudaExecutor::copy_on_device(NodeId id) {
+  const auto lock = device_.lock();
+  try {
+    auto memory = std::make_shared<DeviceMemory>(device_.backend(), "values for other libraries", 0);
+    memory->reserve(std::max<size_t>(graph_.sig(id).size, 1) * sizeof(float), 0);
+    if (graph_.sig(id).size) copy_values(id, memory->address());
+    memory->share();
+    return memory;
+  } catch (...) {
+    discard();
+    device_.rethrow();
+  }
+}
+
+void CudaExecutor::copy_values(NodeId id, cuda::Backend::Address to) {
+  const NodeId base = graph_.base_of(id);
+  const size_t bytes = graph_.sig(id).size * sizeof(float);
+  const float* from = nullptr;
+  if (graph_.is_parameter(base)) {
+    from = parameters_.values(graph_.parameter_use(base)) + (base == id ? 0 : graph_.node(id).aux);
+    submit();
+  } else if (base < plan_.launch_of.size() && plan_.launch_of[base] != kNone) {
+    from = arenas_.values() + graph_.offset_of(id);
+  } else {  // an input
+    int64_t begin = 0;
+    const auto memory = arenas_.input_at(graph_.offset_of(id), &begin);
+    if (!memory)
+      return device_.backend().upload(to, graph_.values_arena.base() + graph_.offset_of(id), bytes);
+    from = memory->at<float>() + (graph_.offset_of(id) - begin);
+  }
+  device_.backend().copy(to, reinterpret_cast<cuda::Backend::Address>(from), bytes);
+}
+
 uint32_t CudaExecutor::argmax(uint32_t launch, int64_t offset) {
   const uint32_t node = argmax_.node_at(launch, offset);
   if (node == kNone) return kNone;

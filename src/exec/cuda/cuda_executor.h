@@ -25,6 +25,9 @@ class CudaExecutor final : public Executor {
   void fetch_gradients(int64_t offset, size_t floats) override {
     arenas_.fetch_gradients({{offset, offset + static_cast<int64_t>(floats)}});
   }
+  void fetch_input(int64_t offset) override { arenas_.fetch_input(offset); }
+  void set_input(NodeId id, std::shared_ptr<DeviceMemory> memory) override;
+  std::shared_ptr<DeviceMemory> copy_on_device(NodeId id) override;
   void cut_back(uint32_t launches) override;
   void refuse_reentry() override { device_.lock(); }  // and unlocks it
 
@@ -36,6 +39,7 @@ class CudaExecutor final : public Executor {
   void run(const Launch& l, bool grouped);
   void decide_sync(const Launch& l, bool grouped);
   bool reads(const Launch& l, ArenaRange range) const;
+  void copy_values(NodeId id, cuda::Backend::Address to);
   void submit();
   void submit_timed();
   void discard();

@@ -9,19 +9,10 @@
 
 namespace dyc {
 
-namespace {
-
-CudaDevice& used_device() {
-  if (CudaDevice* const device = cuda_device()) return *device;
-  throw RuntimeError("memory of a device: this process computes on the CPU; choose one by --dynet-gpu");
-}
-
-}  // namespace
-
 DeviceFloats::DeviceFloats(size_t n)
     : device_(used_device()),
       n_(n),
-      memory_(std::make_unique<DeviceMemory>(device_.backend(), "gradients of a job", 0)) {
+      memory_(std::make_shared<DeviceMemory>(device_.backend(), "gradients of a job", 0)) {
   const auto lock = device_.lock();
   memory_->reserve(std::max<size_t>(n, 1) * sizeof(float), 0);
   device_.backend().clear(address(), n * sizeof(float));

@@ -15,6 +15,7 @@ class DeviceFloats {
   explicit DeviceFloats(size_t n);
 
   cuda::Backend::Address address() const { return memory_->address(); }
+  const std::shared_ptr<DeviceMemory>& memory() const { return memory_; }
   size_t size() const { return n_; }
   // The gradients of these, one after the other, zeros where there is none. Any stream may read them
   // afterwards. Throws ValueError where they are more.
@@ -27,7 +28,7 @@ class DeviceFloats {
 
   CudaDevice& device_;
   const size_t n_;
-  std::unique_ptr<DeviceMemory> memory_;
+  std::shared_ptr<DeviceMemory> memory_;
 };
 
 }  // namespace dyc

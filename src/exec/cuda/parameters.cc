@@ -35,10 +35,14 @@ CudaParameters::Copy* CudaParameters::find(DeviceParameter& r, uint64_t version,
 
 CudaParameters::Copy& CudaParameters::free_copy(DeviceParameter& r, size_t bytes, const Copy* but) {
   Copy* copy = nullptr;
+  const StoragePtr storage = r.storage.lock();
+  const auto is_free = [&](const Copy& c) { return c.turn != turn_ && !c.only && &c != but; };
+  r.copies.remove_if(  // old values that others have: they keep the memory
+      [&](const Copy& c) { return is_free(c) && c.viewed() && storage && c.version != storage->version(); });
   for (Copy& c : r.copies)
-    if (c.turn != turn_ && !c.only && &c != but) copy = &c;
+    if (is_free(c) && !c.viewed()) copy = &c;
   if (!copy) {
-    auto memory = std::make_unique<DeviceMemory>(device_.backend(), "parameters", 0);
+    auto memory = std::make_shared<DeviceMemory>(device_.backend(), "parameters", 0);
     memory->reserve(bytes, 0);
     copy = &r.copies.emplace_back();
     copy->memory = std::move(memory);
@@ -79,6 +83,23 @@ void CudaParameters::drop_scaled(uint32_t uid) {
   if (found == all_.end()) return;
   for (Copy& c : found->second.copies)
     if (c.factor != 1.f) c.version = c.turn = 0;
+}
+
+std::shared_ptr<DeviceMemory> CudaParameters::view(const StoragePtr& storage) {
+  const uint64_t version = storage->version();
+  std::shared_ptr<DeviceMemory> memory;
+  if (version) {
+    DeviceParameter& r = device_parameter(storage);
+    if (storage->on_device() && !find(r, version, 1.f)) fail_missing(*storage);
+    values(storage, storage->buffer(), version);
+    memory = find(r, version, 1.f)->memory;
+  } else {  // other processes may write
+    memory = std::make_shared<DeviceMemory>(device_.backend(), "parameters", 0);
+    memory->reserve(storage->size() * sizeof(float), 0);
+    device_.backend().upload(memory->address(), storage->buffer(), storage->size() * sizeof(float));
+  }
+  memory->share();
+  return memory;
 }
 
 bool CudaParameters::download(const Storage& storage, uint64_t version, float* to) {
@@ -129,7 +150,7 @@ CudaParameters::Change CudaParameters::prepare(const StoragePtr& storage) {
   values(storage, storage->buffer(), storage->version());
   Copy* const from = find(r, storage->version(), 1.f);
   Copy* to = from;
-  if (storage->pinned()) to = &free_copy(r, storage->size() * sizeof(float), from);
+  if (storage->pinned() || from->viewed()) to = &free_copy(r, storage->size() * sizeof(float), from);
   storage->prepare_device_write();
   return {storage, from, to};
 }
@@ -230,6 +251,16 @@ void CudaParameters::take_snapshot(const std::vector<StoragePtr>& changing) {
     r.snapshot_factor = s->decay ? s->decay->factor : 1.f;
   }
   snapshot_at_ = updates_;
+}
+
+void CudaParameters::keep_for_loss(const StoragePtr& storage) {
+  DeviceParameter& r = device_parameter(storage);
+  if (r.snapshot.allocated()) return;
+  if (storage->on_device()) fetch_values(*storage);
+  FloatBuffer snapshot(storage->size(), false);
+  std::memcpy(snapshot.data(), storage->buffer(), storage->size() * sizeof(float));
+  r.snapshot = std::move(snapshot);
+  r.snapshot_factor = storage->decay ? storage->decay->factor : 1.f;
 }
 
 std::string CudaParameters::loss() {

@@ -4,7 +4,7 @@
 // Storage says what the host has (base/storage.h); copies are found by the version of their values. A copy
 // whose values nobody else has is not overwritten while a graph, or the model, still refers to them.
 //
-// 35 methods: values, gradients, updates, forks and the loss of the device are one class, because each of
+// 37 methods: values, gradients, updates, forks and the loss of the device are one class, because each of
 // them asks the table of copies who has which version, and must leave it right for all the others.
 #pragma once
 #include <atomic>
@@ -44,6 +44,8 @@ class CudaParameters final : public DeviceMirror {
   };
   Scaled scaled(const StoragePtr& storage, uint64_t version, float factor);
   void drop_scaled(uint32_t uid);
+  // The current values, which nothing writes while somebody has this memory.
+  std::shared_ptr<DeviceMemory> view(const StoragePtr& storage);
   // False: the host must have them.
   bool download(const Storage& storage, uint64_t version, float* to);
   void launches_submitted() { ++turn_; }
@@ -75,16 +77,17 @@ class CudaParameters final : public DeviceMirror {
 
   // ---- new values
   struct Copy {
-    std::unique_ptr<DeviceMemory> memory;
+    std::shared_ptr<DeviceMemory> memory;
     uint64_t version = 0;
     float factor = 1.f;
-    uint64_t turn = 0;  // of its last use
-    bool only = false;  // the host has never had these values
+    uint64_t turn = 0;                                      // of its last use
+    bool only = false;                                      // the host has never had these values
+    bool viewed() const { return memory.use_count() > 1; }  // by other libraries: not written
     float* at() const { return memory->at<float>(); }
   };
   struct Change {
     StoragePtr storage;
-    Copy *from, *to;  // the same, unless the old values are pinned
+    Copy *from, *to;  // the same, unless the old values are pinned or viewed
   };
   // May throw, with nothing changed. Then launches write to.at(), and commit() cannot fail.
   Change prepare(const StoragePtr& storage);
@@ -94,6 +97,8 @@ class CudaParameters final : public DeviceMirror {
   // A trainer is about to change these: what the host falls back on becomes new if the host has all values,
   // or if that is due.
   void take_snapshot(const std::vector<StoragePtr>& changing);
+  // The script is about to change this one.
+  void keep_for_loss(const StoragePtr& storage);
   void updated() { ++updates_; }
   // To be said once it is: what becomes of parameters.
   std::string loss();

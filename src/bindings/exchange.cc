@@ -1,0 +1,420 @@
+#include "bindings/exchange.h"
+
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <limits>
+
+#include "bindings/compute.h"
+#include "bindings/dlpack.h"
+#include "bindings/float_arrays.h"
+#include "bindings/model.h"
+#include "exec/device.h"
+
+namespace pb = pybind11;
+
+namespace dyc::py {
+
+namespace {
+
+using cuda::ElementType;
+
+constexpr const char* kInterface = "__cuda_array_interface__";
+
+// Neither an array nor a number of Python or NumPy, nor one of our own: may be another library's.
+bool is_foreign(PyObject* object) {
+  return !is_array(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyFloat_Check(object) &&
+         !PyLong_Check(object) && !PyUnicode_Check(object) && !is_expression(object);
+}
+
+pb::object attribute(PyObject* object, const char* name) {
+  return pb::getattr(pb::handle(object), name, pb::none());
+}
+
+[[noreturn]] void cannot_take(const char* op, const char* name, const std::string& why) {
+  throw ValueError(text(op, "(): cannot take the array that was given for ", name, ": ", why));
+}
+
+void check_computes_on_device(const char* op, const char* name, const std::string& where) {
+  if (cuda_device()) return;
+  cannot_take(op, name,
+              text("it is on ", where,
+                   ", and this program computes on the CPU; start it with --dynet-gpu, or "
+                   "pass a copy on the CPU: cupy.asnumpy(x), x.cpu()"));
+}
+
+ElementType element_type(char kind, int64_t bytes, const char* op, const char* name,
+                         const std::string& given) {
+  constexpr ElementType ints[] = {ElementType::int8, ElementType::int16, ElementType::int32,
+                                  ElementType::int64};
+  constexpr ElementType uints[] = {ElementType::uint8, ElementType::uint16, ElementType::uint32,
+                                   ElementType::uint64};
+  const int size = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : -1;
+  if (size >= 0 && kind == 'i') return ints[size];
+  if (size >= 0 && kind == 'u') return uints[size];
+  if (size == 0 && kind == 'b') return ElementType::boolean;
+  if (size == 1 && kind == 'B') return ElementType::bfloat16;
+  if (size >= 1 && kind == 'f')
+    return size == 1 ? ElementType::float16 : size == 2 ? ElementType::float32 : ElementType::float64;
+  throw TypeError(text(op, "(): expected real numbers for ", name, ", got an array of ", given));
+}
+
+// Sizes and steps; without `strides` (in units of `step` bytes), those of a row-major array without gaps.
+void set_layout(Given& given, std::vector<int64_t> shape, const int64_t* strides, int64_t step, int64_t item,
+                const char* op, const char* name) {
+  cuda::ForeignArray& a = given.from.array;
+  if (shape.size() > cuda::ForeignArray::kMostAxes)
+    cannot_take(op, name, text("it has ", shape.size(), " axes, more than ", cuda::ForeignArray::kMostAxes));
+  a.axes = static_cast<uint32_t>(shape.size());
+  a.total = 1;
+  for (uint32_t k = a.axes; k-- > 0;) {
+    a.sizes[k] = shape[k];
+    a.strides[k] = strides ? strides[k] * step : a.total * item;
+    if (shape[k] < 0 || (shape[k] && a.total > std::numeric_limits<int32_t>::max() / shape[k]))
+      cannot_take(op, name, "it has 2**31 elements or more");
+    a.total *= shape[k];
+  }
+  given.shape = std::move(shape);
+}
+
+// ---------------------------------------------------------------- CUDA Array Interface
+
+Given described_array(PyObject* object, const pb::dict& about, const char* op, const char* name) {
+  Given given;
+  const auto get = [&](const char* key) -> pb::object {
+    return about.contains(key) ? pb::object(about[key]) : pb::object(pb::none());
+  };
+  if (!get("mask").is_none()) cannot_take(op, name, "it has a mask");
+  const auto type = get("typestr").cast<std::string>();
+  if (type.size() < 3 || type[0] == '>') cannot_take(op, name, text("its numbers are of type ", type));
+  const int64_t item = std::atoll(type.c_str() + 2);
+  given.from.array.type = element_type(type[1], item, op, name, type);
+  const pb::object strides = get("strides");
+  const auto steps = strides.is_none() ? std::vector<int64_t>() : strides.cast<std::vector<int64_t>>();
+  auto shape = get("shape").cast<std::vector<int64_t>>();
+  if (!strides.is_none() && steps.size() != shape.size())
+    cannot_take(op, name, "it has not a stride for each axis");
+  set_layout(given, std::move(shape), strides.is_none() ? nullptr : steps.data(), 1, item, op, name);
+  given.from.array.from = reinterpret_cast<const void*>(get("data").cast<pb::tuple>()[0].cast<uintptr_t>());
+  const pb::object stream = get("stream");
+  if (!stream.is_none()) {
+    given.from.stream = stream.cast<uint64_t>();
+    if (!given.from.stream) cannot_take(op, name, "its stream is 0, which the interface does not allow");
+    given.from.ordered_after = true;
+  }
+  given.owner = std::make_shared<pb::object>(pb::reinterpret_borrow<pb::object>(object));
+  return given;
+}
+
+// ---------------------------------------------------------------- DLPack
+
+// The struct in the capsule, which is ours from now on.
+template <class M>
+std::shared_ptr<M> taken(const pb::capsule& capsule) {
+  auto* const managed = static_cast<M*>(PyCapsule_GetPointer(capsule.ptr(), M::kName));
+  if (!managed || PyCapsule_SetName(capsule.ptr(), M::kUsed) < 0) throw pb::error_already_set();
+  return {managed, [](M* m) {
+            if (m->deleter) m->deleter(m);
+          }};
+}
+
+Given exchanged_array(const dlpack::Array& array, const char* op, const char* name) {
+  Given given;
+  const dlpack::DataType type = array.type;
+  const char kinds[] = "iuf?Bcb";
+  const char kind = type.code < 7 && type.lanes == 1 && type.bits % 8 == 0 ? kinds[type.code] : '?';
+  const int64_t item = type.bits / 8;
+  given.from.array.type = element_type(kind, item, op, name,
+                                       text("DLPack's type ", int{type.code}, ", ", int{type.bits}, " bits"));
+  set_layout(given, std::vector<int64_t>(array.shape, array.shape + array.axes), array.strides, item, item,
+             op, name);
+  given.from.array.from = static_cast<const char*>(array.data) + array.offset;
+  return given;
+}
+
+pb::object capsule_of(PyObject* object, uint64_t stream, const char* op, const char* name) {
+  const pb::object make = attribute(object, "__dlpack__");
+  try {
+    try {
+      return make(pb::arg("stream") = stream, pb::arg("max_version") = pb::make_tuple(1, 0));
+    } catch (const pb::error_already_set& e) {
+      if (!e.matches(PyExc_TypeError)) throw;  // else it is older than versions
+    }
+    return make(pb::arg("stream") = stream);
+  } catch (const pb::error_already_set& e) {
+    if (!e.matches(PyExc_BufferError)) throw;
+    cannot_take(op, name, pb::str(e.value()));
+  }
+}
+
+Given exchanged(PyObject* object, const char* op, const char* name) {
+  const uint64_t stream = Exchange().stream();
+  const auto capsule = capsule_of(object, stream, op, name).cast<pb::capsule>();
+  Given given;
+  if (PyCapsule_IsValid(capsule.ptr(), dlpack::Versioned::kName)) {
+    const auto managed = taken<dlpack::Versioned>(capsule);
+    if (managed->version.major != 1)
+      cannot_take(op, name, text("it is of version ", managed->version.major, " of DLPack"));
+    given = exchanged_array(managed->array, op, name);
+    given.owner = managed;
+  } else {
+    const auto managed = taken<dlpack::Managed>(capsule);
+    given = exchanged_array(managed->array, op, name);
+    given.owner = managed;
+  }
+  given.from.stream = 0;  // the owner has ordered its stream before this one
+  return given;
+}
+
+// DLPack's device of an object; (0, 0): it has none.
+std::pair<int, int> dlpack_device(PyObject* object) {
+  const pb::object device = attribute(object, "__dlpack_device__");
+  if (device.is_none() || attribute(object, "__dlpack__").is_none()) return {0, 0};
+  const auto found = device().cast<pb::tuple>();
+  return {pb::int_(found[0]).cast<int>(), pb::int_(found[1]).cast<int>()};
+}
+
+bool on_gpu(int type) { return type == dlpack::kCuda || type == dlpack::kCudaManaged; }
+
+}  // namespace
+
+std::optional<Given> given_array(PyObject* object, const char* op, const char* name) {
+  if (!is_foreign(object)) return {};
+  std::optional<Given> given;
+  const pb::object about = attribute(object, kInterface);
+  if (!about.is_none()) {
+    check_computes_on_device(op, name, "a GPU");
+    given = described_array(object, about.cast<pb::dict>(), op, name);
+  } else {
+    const auto [type, id] = dlpack_device(object);
+    if (!type || type == dlpack::kCpu || type == dlpack::kCudaHost) return {};
+    if (!on_gpu(type))
+      cannot_take(op, name, text("it is on a device of type ", type, ", no CPU and no GPU of NVIDIA"));
+    check_computes_on_device(op, name, text("GPU:", id));
+    given = exchanged(object, op, name);
+  }
+  try {
+    Exchange().check(given->from.array);
+  } catch (const ValueError& e) {
+    cannot_take(op, name, e.what());
+  }
+  return given;
+}
+
+pb::object on_host(PyObject* object, const char* op, const char* name) {
+  auto same = pb::reinterpret_borrow<pb::object>(object);
+  if (!is_foreign(object)) return same;
+  if (const auto given = given_array(object, op, name)) {
+    ArrayLayout layout(sizeof(float));
+    for (const int64_t n : given->shape) layout.add(static_cast<size_t>(n));
+    pb::array_t<float> host(layout.shape, layout.strides);
+    const auto memory = Exchange().take(given->from);
+    if (host.size()) Exchange().download(*memory, static_cast<size_t>(host.size()), host.mutable_data());
+    return host;
+  }
+  if (!dlpack_device(object).first || pb::hasattr(same, "__array__")) return same;
+  try {
+    return pb::module_::import("numpy").attr("from_dlpack")(same);
+  } catch (const pb::error_already_set& e) {
+    if (!e.matches(PyExc_BufferError) && !e.matches(PyExc_RuntimeError)) throw;
+    cannot_take(op, name, pb::str(e.value()));
+  }
+}
+
+std::vector<float> floats_on_host(PyObject* object, const char* op, const char* name) {
+  return as_floats(on_host(object, op, name).ptr(), op, name);
+}
+
+PyObject* cupy_array(PyObject* tensor) {
+  const auto own = pb::reinterpret_steal<pb::object>(tensor);
+  if (!own) throw PythonError();
+  return pb::module_::import("dynet_compat.cuda.arrays").attr("as_cupy")(own).release().ptr();
+}
+
+Dim Given::dim(const char* op, bool batched) const {
+  if (shape.empty() || shape.size() > kMaxDims + size_t{batched})
+    throw ValueError(text(op, "(): expected an array of 1 to ", kMaxDims, " axes",
+                          batched ? " and the batch" : "", ", got ", shape.size()));
+  Dim d;
+  for (size_t k = 0; k < shape.size() - batched; ++k) d.d[d.nd++] = static_cast<uint32_t>(shape[k]);
+  if (d.nd == 0) d.d[d.nd++] = 1;
+  if (batched) d.bd = static_cast<uint32_t>(shape.back());
+  if (d.bd == 0) throw ValueError(text(op, "(): expected a batch size of at least 1, got 0"));
+  return d;
+}
+
+std::string Given::shape_text() const { return pb::str(pb::object(pb::tuple(pb::cast(shape)))); }
+
+void Given::move_first_axis_to_end() {
+  cuda::ForeignArray& a = from.array;
+  std::rotate(a.sizes, a.sizes + 1, a.sizes + a.axes);
+  std::rotate(a.strides, a.strides + 1, a.strides + a.axes);
+}
+
+// ---------------------------------------------------------------- memory that is handed out
+
+namespace {
+
+// Floats of the device for other libraries. Has the memory, whatever becomes of graphs and parameters.
+struct DeviceArray {
+  std::shared_ptr<DeviceMemory> memory;
+  std::vector<int64_t> shape, strides;  // in floats
+  bool read_only = true;
+
+  size_t size() const {
+    size_t n = 1;
+    for (const int64_t s : shape) n *= static_cast<size_t>(s);
+    return n;
+  }
+  uint64_t address() const { return size() ? memory->address() : 0; }
+};
+
+dlpack::Place own_device() {
+  const std::string& name = device_name();
+  if (name == "cpu") return {dlpack::kCpu, 0};
+  return {dlpack::kCuda, name.rfind("cuda:", 0) == 0 ? std::atoi(name.c_str() + 5) : 0};
+}
+
+// What a capsule has: the struct, and what it points to.
+template <class M>
+struct Exported {
+  M managed{};
+  DeviceArray array;
+};
+
+template <class M>
+pb::object capsule_with(const DeviceArray& array) {
+  auto* const made = new Exported<M>{{}, array};
+  dlpack::Array& a = made->managed.array;
+  a.data = reinterpret_cast<void*>(made->array.address());
+  a.device = own_device();
+  a.axes = static_cast<int32_t>(array.shape.size());
+  a.type = {dlpack::kFloat, 32, 1};
+  a.shape = made->array.shape.data();
+  a.strides = made->array.strides.data();
+  made->managed.context = made;
+  made->managed.deleter = [](M* m) { delete static_cast<Exported<M>*>(m->context); };
+  if constexpr (std::is_same_v<M, dlpack::Versioned>) {
+    made->managed.version = {1, 0};
+    made->managed.flags = array.read_only ? dlpack::kReadOnly : 0;
+  }
+  PyObject* const capsule = PyCapsule_New(&made->managed, M::kName, [](PyObject* c) {
+    if (!PyCapsule_IsValid(c, M::kName)) return;  // somebody has taken it
+    auto* const m = static_cast<M*>(PyCapsule_GetPointer(c, M::kName));
+    m->deleter(m);
+  });
+  if (capsule) return pb::reinterpret_steal<pb::object>(capsule);
+  delete made;
+  throw pb::error_already_set();
+}
+
+pb::dict interface(const DeviceArray& array) {
+  pb::list shape, strides;
+  for (const int64_t n : array.shape) shape.append(n);
+  for (const int64_t n : array.strides) strides.append(n * static_cast<int64_t>(sizeof(float)));
+  pb::dict d;
+  d["shape"] = pb::tuple(shape);
+  d["strides"] = pb::tuple(strides);
+  d["typestr"] = "<f4";
+  d["data"] = pb::make_tuple(array.address(), array.read_only);
+  d["stream"] = Exchange().stream();
+  d["version"] = 3;
+  return d;
+}
+
+pb::array_t<float> numpy_of(const DeviceArray& array) {
+  std::vector<pb::ssize_t> shape(array.shape.begin(), array.shape.end()), strides;
+  for (const int64_t n : array.strides) strides.push_back(n * static_cast<pb::ssize_t>(sizeof(float)));
+  pb::array_t<float> host(shape, strides);
+  if (array.size()) Exchange().download(*array.memory, array.size(), host.mutable_data());
+  return host;
+}
+
+DeviceArray device_array(std::shared_ptr<DeviceMemory> memory, const ArrayLayout& layout, bool read_only) {
+  DeviceArray array{std::move(memory), {layout.shape.begin(), layout.shape.end()}, {}, read_only};
+  for (const pb::ssize_t bytes : layout.strides)
+    array.strides.push_back(bytes / static_cast<pb::ssize_t>(sizeof(float)));
+  return array;
+}
+
+// All floats of it, in the order of memory.
+GivenArray flat(const DeviceArray& array) {
+  GivenArray given;
+  given.array.type = ElementType::float32;
+  given.array.from = array.memory->at<float>();
+  given.array.axes = 1;
+  given.array.sizes[0] = given.array.total = static_cast<int64_t>(array.size());
+  given.array.strides[0] = sizeof(float);
+  given.stream = Exchange().stream();
+  return given;
+}
+
+DeviceArray taken_from(const GivenArray& given, const DeviceArray& like) {
+  DeviceArray own{Exchange().take(given), like.shape, like.strides, false};
+  own.memory->share();
+  return own;
+}
+
+DeviceArray copy_of(const DeviceArray& array) { return taken_from(flat(array), array); }
+
+// The values that graphs see: a view, or with a factor of weight decay a copy.
+pb::object parameter_on_device(const pb::object& p) {
+  wait_for_gradients();
+  const std::shared_ptr<Storage>& s = storage_in(p.ptr());
+  const DeviceArray view = device_array(Exchange().values(s), layout_of(*s), true);
+  if (!s->decay || s->decay->factor == 1.f) return pb::cast(view);
+  GivenArray given = flat(view);
+  given.array.scale = s->decay->factor;
+  return pb::cast(taken_from(given, view));
+}
+
+// On the CPU: a copy, zeros where there is none.
+pb::array_t<float> gradient_array(const pb::object& p) {
+  wait_for_gradients();
+  const Storage& s = *storage_in(p.ptr());
+  const ArrayLayout layout = layout_of(s);
+  pb::array_t<float> own(layout.shape, layout.strides);
+  const std::vector<float> grad = s.copy_grad();
+  std::copy(grad.begin(), grad.end(), own.mutable_data());
+  return own;
+}
+
+DeviceArray gradient_on_device(const pb::object& p) {
+  wait_for_gradients();
+  const std::shared_ptr<Storage>& s = storage_in(p.ptr());
+  return device_array(Exchange().gradient(s), layout_of(*s), true);
+}
+
+}  // namespace
+
+PyObject* tensor_on_device(std::shared_ptr<DeviceMemory> memory, const Dim& dim) {
+  ArrayLayout layout(sizeof(float));
+  layout.add(dim);
+  if (dim.bd > 1) layout.add(dim.bd);
+  return tensor_class().attr("_of")(device_array(std::move(memory), layout, true), dim.nd).release().ptr();
+}
+
+void add_exchange(pb::module_& m) {
+  pb::class_<DeviceArray>(m, "_DeviceArray", "Floats on the device, for other libraries.")
+      .def_readonly("read_only", &DeviceArray::read_only)
+      .def_property_readonly("shape", [](const DeviceArray& a) { return pb::tuple(pb::cast(a.shape)); })
+      .def_property_readonly("size", &DeviceArray::size)
+      .def_property_readonly(kInterface, &interface)
+      .def("capsule",
+           [](const DeviceArray& a, bool versioned) {
+             return versioned ? capsule_with<dlpack::Versioned>(a) : capsule_with<dlpack::Managed>(a);
+           })
+      .def("copy", &copy_of)
+      .def("writable", [](const DeviceArray& a) { return DeviceArray{a.memory, a.shape, a.strides, false}; })
+      .def("numpy", &numpy_of);
+  m.def("_on_host", [](const pb::object& array, const char* op, const char* name) {
+    return on_host(array.ptr(), op, name);
+  });
+  m.def("_publish", [](uint64_t stream) { Exchange().publish(stream); });
+  m.def("_dlpack_device", [] { return pb::make_tuple(own_device().type, own_device().id); });
+  m.def("_parameter_on_device", &parameter_on_device);
+  m.def("_gradient_on_device", &gradient_on_device);
+  m.def("_gradient_array", &gradient_array);
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,41 @@
+// Arrays of the device that other libraries give and take: CUDA Array Interface (version 3) and DLPack.
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bindings/expression.h"
+#include "bindings/pybind_names.h"
+#include "exec/cuda/exchange.h"
+
+namespace dyc::py {
+
+// An array that was given, kept alive while this exists.
+struct Given {
+  std::vector<int64_t> shape;
+  GivenArray from;
+  std::shared_ptr<void> owner;
+
+  // Of its shape; with `batched`, the last axis is the batch. ValueError where that is none.
+  Dim dim(const char* op, bool batched = false) const;
+  std::string shape_text() const;
+  // Its last axes come first, its first one last: rows of a table.
+  void move_first_axis_to_end();
+};
+
+// None where the object is no array of a device. Throws ValueError where it is one of another device, or one
+// that cannot be read, and TypeError for numbers that are not real.
+std::optional<Given> given_array(PyObject* object, const char* op, const char* name);
+
+// The object, or a NumPy array of it where NumPy does not know it otherwise; throws as given_array().
+pybind11::object on_host(PyObject* object, const char* op, const char* name);
+
+std::vector<float> floats_on_host(PyObject* object, const char* op, const char* name);
+
+// CuPy's array of a Tensor, whose reference is given up.
+PyObject* cupy_array(PyObject* tensor);
+// A Tensor of values in memory of the device.
+PyObject* tensor_on_device(std::shared_ptr<DeviceMemory> memory, const Dim& dim);
+pybind11::object tensor_class();  // tensor.cc
+
+}  // namespace dyc::py
