@@ -31,5 +31,5 @@ dyc_unit(classes bindings/files.cc bindings/signatures.cc)
 dyc_unit(states bindings/copies.cc bindings/gradients.cc bindings/trainer_state.cc)
 dyc_unit(views bindings/debug.cc bindings/devices.cc bindings/documentation.cc
   bindings/initialisers.cc bindings/plan_view.cc bindings/tensor.cc bindings/call_site.cc
-  bindings/op_lines.cc bindings/exchange.cc)
+  bindings/op_lines.cc bindings/exchange.cc bindings/user_ops.cc)
 set(dyc_seldom ${dyc_unit_classes} ${dyc_unit_states} ${dyc_unit_views})

@@ -31,6 +31,7 @@ TESTED_AS = {
     "part": ("pick_range", "pick"),
     "lstm_activate": ("vanilla_lstm_gates", "vanilla_lstm_gates_dropout"),
     "lstm_cell": ("vanilla_lstm_c", "vanilla_lstm_h"),
+    "user_op": ("cupy_op",),
     "moment_dim": ("moment_dim", "mean_dim", "moment_elems", "mean_elems"),
 }
 # Hidden rows that are recorded by a public function of another name, whose docstring documents them.

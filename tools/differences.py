@@ -114,6 +114,13 @@ GRAPH = [
         "all operations; the same seed draws the same numbers on both devices",
     ),
     Difference(
+        "arrays of CuPy, PyTorch and others",
+        "TypeError",
+        "inputs, set_value() and rows of tables take them, on the GPU without a way through the host",
+        "dy.inputTensor(dy.inputTensor([[1.0, 2.0]]).tensor_value()).npvalue().tolist()",
+        "[[1.0, 2.0]]",
+    ),
+    Difference(
         "--dynet-mem",
         "size of the memory pools",
         "checked, otherwise without effect: memory grows as needed and is kept",

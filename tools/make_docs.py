@@ -58,6 +58,7 @@ FUNCTIONS = {
 TOGETHER = {
     "Looking at a program: plans, drawings, profiles": {"ComputationGraph", "Profile", "profile"},
     "Batching over instances": {"batch_map", "instance_rng"},
+    "Arrays of the GPU": {"cupy_op", "set_device_allocator"},
 }
 OTHER_CLASSES, OTHER_FUNCTIONS = "Graph and settings: classes", "Graph, models and settings: functions"
 

@@ -24,6 +24,7 @@ from .api.batch_map import *
 from .api.builders import *
 from .api.class_factored_softmax import *
 from .api.convolution import *
+from .api.device_arrays import *
 from .api.functions import *
 from .api.gradients import *
 from .api.graph import *
@@ -32,6 +33,7 @@ from .api.legacy import *
 from .api.softmax import *
 from .api.tensor import *
 from .api.tree_lstm import *
+from .api.user_ops import *
 from .api.value_types import *
 from .files import methods
 from .files.objects import *
@@ -112,6 +114,7 @@ __all__ = [
 # fmt: on
 _NOT_DYNETS = {
     *(name for name in _core.__all__ if name not in __all__),
+    *"cupy_op set_device_allocator".split(),
     *"batch_map instance_rng install_as_dynet load_safetensors save_safetensors profile Profile relu sigmoid "
     "GradientEntry HierarchicalSoftmaxBuilder TreeLSTMBuilder NaryTreeLSTMBuilder "
     "UnidirectionalTreeLSTMBuilder BidirectionalTreeLSTMBuilder".split(),

@@ -94,7 +94,26 @@ void after_fork_in_child() {
 
 }  // namespace
 
+static thread_local bool inside_function = false;
+
+InsideFunction::InsideFunction()
+    : graph_(std::exchange(this_thread, nullptr)), outer_(std::exchange(inside_function, true)) {}
+
+InsideFunction::~InsideFunction() {
+  inside_function = outer_;
+  this_thread = graph_;
+}
+
+static void refuse_inside_function() {
+  if (inside_function) [[unlikely]]
+    throw RuntimeError(
+        "the functions of a cupy_op(), and an allocator of memory, are called in the middle of a "
+        "computation: "
+        "they cannot use expressions, parameters or graphs");
+}
+
 Engine& make_engine() {
+  refuse_inside_function();
   static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
   set_device_lock(lock_device);
   static_cast<void>(registered);
@@ -163,6 +182,7 @@ void finish_products(std::span<const std::shared_ptr<Storage>> storages) {
 }
 
 void wait_for_gradients() {
+  refuse_inside_function();
   if (makes_updates) return;  // finish_products() runs at the same time
   wait_for_update();
   wait_for_backward();
@@ -202,7 +222,7 @@ Computing::Computing(bool direct) : engine_(dyc::py::engine()), to_parameters_(d
   engine_.executor.refuse_reentry();  // by a signal handler that interrupts this thread's computation
   wait_for_update();
   finish_products();
-  if (engine_.graph.recorded_floats() < tuning::kReleaseLock) return;
+  if (engine_.graph.recorded_floats() < tuning::kReleaseLock && !engine_.calls_functions()) return;
   engine_.graph.parameters.hold();
   static_cast<ThreadEngine&>(engine_).computing = true;
   if (to_parameters_) to_parameters = 1;

@@ -30,6 +30,20 @@ class Computing {
   PyThreadState* state_ = nullptr;
 };
 
+// While a function of the script runs that the engine calls, this thread has no graph: one that it recorded
+// into, or whose values it computed, would be the one that is in the midst of a computation.
+class InsideFunction {
+ public:
+  InsideFunction();
+  ~InsideFunction();
+  InsideFunction(const InsideFunction&) = delete;
+  InsideFunction& operator=(const InsideFunction&) = delete;
+
+ private:
+  Engine* const graph_;
+  const bool outer_;
+};
+
 // Before parameters are read or changed: waits for a backward pass that writes their gradients and for an
 // update in flight, whose error it throws, and computes products that were kept.
 void wait_for_gradients();

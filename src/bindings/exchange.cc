@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <limits>
+#include <unordered_map>
 
 #include "bindings/compute.h"
 #include "bindings/dlpack.h"
@@ -209,7 +210,8 @@ pb::object on_host(PyObject* object, const char* op, const char* name) {
     for (const int64_t n : given->shape) layout.add(static_cast<size_t>(n));
     pb::array_t<float> host(layout.shape, layout.strides);
     const auto memory = Exchange().take(given->from);
-    if (host.size()) Exchange().download(*memory, static_cast<size_t>(host.size()), host.mutable_data());
+    if (host.size())
+      Exchange().download(memory->address(), static_cast<size_t>(host.size()), host.mutable_data());
     return host;
   }
   if (!dlpack_device(object).first || pb::hasattr(same, "__array__")) return same;
@@ -228,7 +230,7 @@ std::vector<float> floats_on_host(PyObject* object, const char* op, const char* 
 PyObject* cupy_array(PyObject* tensor) {
   const auto own = pb::reinterpret_steal<pb::object>(tensor);
   if (!own) throw PythonError();
-  return pb::module_::import("dynet_compat.cuda.arrays").attr("as_cupy")(own).release().ptr();
+  return pb::module_::import("dynet_compat.api.device_arrays").attr("as_cupy")(own).release().ptr();
 }
 
 Dim Given::dim(const char* op, bool batched) const {
@@ -257,16 +259,17 @@ namespace {
 
 // Floats of the device for other libraries. Has the memory, whatever becomes of graphs and parameters.
 struct DeviceArray {
-  std::shared_ptr<DeviceMemory> memory;
-  std::vector<int64_t> shape, strides;  // in floats
+  std::shared_ptr<DeviceMemory> memory;  // null: somebody else keeps it
+  std::vector<int64_t> shape, strides;   // in floats
   bool read_only = true;
+  uint64_t start = 0;  // without memory
 
   size_t size() const {
     size_t n = 1;
     for (const int64_t s : shape) n *= static_cast<size_t>(s);
     return n;
   }
-  uint64_t address() const { return size() ? memory->address() : 0; }
+  uint64_t address() const { return !size() ? 0 : memory ? memory->address() : start; }
 };
 
 dlpack::Place own_device() {
@@ -326,7 +329,7 @@ pb::array_t<float> numpy_of(const DeviceArray& array) {
   std::vector<pb::ssize_t> shape(array.shape.begin(), array.shape.end()), strides;
   for (const int64_t n : array.strides) strides.push_back(n * static_cast<pb::ssize_t>(sizeof(float)));
   pb::array_t<float> host(shape, strides);
-  if (array.size()) Exchange().download(*array.memory, array.size(), host.mutable_data());
+  if (array.size()) Exchange().download(array.address(), array.size(), host.mutable_data());
   return host;
 }
 
@@ -339,14 +342,7 @@ DeviceArray device_array(std::shared_ptr<DeviceMemory> memory, const ArrayLayout
 
 // All floats of it, in the order of memory.
 GivenArray flat(const DeviceArray& array) {
-  GivenArray given;
-  given.array.type = ElementType::float32;
-  given.array.from = array.memory->at<float>();
-  given.array.axes = 1;
-  given.array.sizes[0] = given.array.total = static_cast<int64_t>(array.size());
-  given.array.strides[0] = sizeof(float);
-  given.stream = Exchange().stream();
-  return given;
+  return Exchange().flat(reinterpret_cast<const float*>(array.address()), array.size());
 }
 
 DeviceArray taken_from(const GivenArray& given, const DeviceArray& like) {
@@ -385,6 +381,88 @@ DeviceArray gradient_on_device(const pb::object& p) {
   return device_array(Exchange().gradient(s), layout_of(*s), true);
 }
 
+// The emulation's memory is the host's.
+pb::array seen(const pb::object& self) {
+  const auto& array = self.cast<const DeviceArray&>();
+  if (!Exchange().emulated()) throw RuntimeError("seen(): the memory of a GPU is not the host's");
+  std::vector<pb::ssize_t> shape(array.shape.begin(), array.shape.end()), strides;
+  for (const int64_t n : array.strides) strides.push_back(n * static_cast<pb::ssize_t>(sizeof(float)));
+  pb::array view(pb::dtype::of<float>(), shape, strides, reinterpret_cast<const void*>(array.address()),
+                 self);
+  view.attr("flags").attr("writeable") = !array.read_only;
+  return view;
+}
+
+}  // namespace
+
+pb::object device_view(const float* at, const ArrayLayout& layout) {
+  DeviceArray view = device_array(nullptr, layout, true);
+  view.start = reinterpret_cast<uint64_t>(at);
+  return pb::cast(std::move(view));
+}
+
+void store_on_device(const pb::object& array, float* to, bool add, const char* op) {
+  if (const auto given = given_array(array.ptr(), op, "the result"))
+    return Exchange().copy(given->from, to, add);
+  const FloatArray host = float_array(array.ptr(), op, "the result");
+  Exchange().upload(host.data(), static_cast<size_t>(host.size()), to, add);
+}
+
+namespace {
+
+// Memory from a function of the script, which returns an object with an address `ptr` and is kept until the
+// memory is given back.
+class ScriptAllocator final : public cuda::Allocator {
+ public:
+  explicit ScriptAllocator(pb::object function) : function_(std::move(function)) {}
+  ~ScriptAllocator() override {
+    if (Py_IsInitialized()) {
+      const pb::gil_scoped_acquire lock;
+      function_ = {};
+      blocks_.clear();
+      return;
+    }
+    function_.release();  // the interpreter is gone, and its objects with it
+    for (auto& [address, block] : blocks_) block.release();
+  }
+
+  uint64_t allocate(size_t bytes) override {
+    const pb::gil_scoped_acquire lock;
+    const InsideFunction inside;
+    try {
+      pb::object block = function_(bytes);
+      const auto address = pb::int_(block.attr("ptr")).cast<uint64_t>();
+      if (!address || address % kAlignment)
+        throw RuntimeError(text("the allocator of device memory returned the address ", address,
+                                "; wanted a multiple of ", kAlignment));
+      if (!blocks_.try_emplace(address, std::move(block)).second)
+        throw RuntimeError("the allocator of device memory returned memory that is in use");
+      return address;
+    } catch (const pb::error_already_set& e) {
+      const std::string why = text("the allocator of device memory raised ", e.what());
+      if (e.matches(PyExc_MemoryError)) throw MemoryError(why);
+      throw RuntimeError(why);
+    }
+  }
+  void release(uint64_t memory) noexcept override {
+    if (!Py_IsInitialized()) return;
+    const pb::gil_scoped_acquire lock;
+    const InsideFunction inside;
+    blocks_.erase(memory);
+  }
+
+ private:
+  static constexpr uint64_t kAlignment = 256;
+  pb::object function_;
+  std::unordered_map<uint64_t, pb::object> blocks_;
+};
+
+void set_allocator(const pb::object& function) {
+  auto allocator = function.is_none() ? nullptr : std::make_shared<ScriptAllocator>(function);
+  const auto lock = used_device().lock();
+  DeviceMemory::use_allocator(std::move(allocator));
+}
+
 }  // namespace
 
 PyObject* tensor_on_device(std::shared_ptr<DeviceMemory> memory, const Dim& dim) {
@@ -406,7 +484,11 @@ void add_exchange(pb::module_& m) {
            })
       .def("copy", &copy_of)
       .def("writable", [](const DeviceArray& a) { return DeviceArray{a.memory, a.shape, a.strides, false}; })
+      .def("seen", &seen)
       .def("numpy", &numpy_of);
+  m.def("_set_allocator", &set_allocator);
+  m.def("_is_emulated", [] { return Exchange().emulated(); });
+  m.def("_stream", [] { return Exchange().stream(); });
   m.def("_on_host", [](const pb::object& array, const char* op, const char* name) {
     return on_host(array.ptr(), op, name);
   });

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bindings/expression.h"
+#include "bindings/float_arrays.h"
 #include "bindings/pybind_names.h"
 #include "exec/cuda/exchange.h"
 
@@ -34,6 +35,12 @@ std::vector<float> floats_on_host(PyObject* object, const char* op, const char* 
 
 // CuPy's array of a Tensor, whose reference is given up.
 PyObject* cupy_array(PyObject* tensor);
+// Memory of the graph on the device, for a call during which it stays.
+pybind11::object device_view(const float* at, const ArrayLayout& layout);
+// Elements of an array of the device, or of the host, go to memory of the device, which this thread has
+// locked.
+void store_on_device(const pybind11::object& array, float* to, bool add, const char* op);
+
 // A Tensor of values in memory of the device.
 PyObject* tensor_on_device(std::shared_ptr<DeviceMemory> memory, const Dim& dim);
 pybind11::object tensor_class();  // tensor.cc

@@ -327,7 +327,7 @@ PyObject* op_table(PyObject*, PyObject*) {
         m.kind == OpKind::input || m.kind == OpKind::draw || m.kind == OpKind::parameter ? Py_True : Py_False,
         "doc", documentation(m.name).c_str(), "kind",
         std::array{"input", "parameter", "draw", "view", "unary", "binary", "per_node", "matmul", "lookup",
-                   "custom"}[static_cast<size_t>(m.kind)]);
+                   "user", "custom"}[static_cast<size_t>(m.kind)]);
     PyList_Append(rows, row);
     Py_DECREF(row);
   }

@@ -42,6 +42,7 @@ void replace_init(const pybind11::object& type, const pybind11::cpp_function& in
 void add_copies(pybind11::module_& m);                                                // copies.cc
 void add_files(pybind11::module_& m);                                                 // files.cc
 void add_tensor_functions(pybind11::module_& m);                                      // tensor.cc
+void add_user_ops(pybind11::module_& m);                                              // user_ops.cc
 void add_exchange(pybind11::module_& m);                                              // exchange.cc
 void add_devices(pybind11::module_& m);                                               // devices.cc
 

@@ -350,6 +350,7 @@ PYBIND11_MODULE(_core, m) {
   dyc::py::add_tensor_functions(m);
   dyc::py::add_devices(m);
   dyc::py::add_exchange(m);
+  dyc::py::add_user_ops(m);
   dyc::py::add_fibers(m.ptr());
   dyc::py::add_argmax(m.ptr());
   dyc::py::refuse_pickles(m);

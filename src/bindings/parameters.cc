@@ -133,7 +133,7 @@ void write_given(PyObject* self, size_t first, const Given& given) {
   if (Exchange().write(storage_in(self), first, given.from)) return;
   const auto memory = Exchange().take(given.from);  // the host has the values of this one
   std::vector<float> values(static_cast<size_t>(given.from.array.total));
-  Exchange().download(*memory, values.size(), values.data());
+  Exchange().download(memory->address(), values.size(), values.data());
   Storage& to = storage_of(self);
   std::copy(values.begin(), values.end(), to.begin_write(values.size() < to.size()) + first);
 }

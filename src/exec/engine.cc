@@ -43,6 +43,7 @@ void Engine::renew(const Options& o) {
   backward_root_ = kNone;
   unshared_.reset();
   checkpoints_.clear();
+  functions_.clear();
 }
 
 // ---------------------------------------------------------------- values

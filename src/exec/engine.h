@@ -1,12 +1,13 @@
 // A computation graph with everything needed to evaluate it: values on demand, gradients, recomputation.
 //
-// 39 methods, as every request of a script (read a value, record with a check, differentiate, revert, set an
+// 42 methods, as every request of a script (read a value, record with a check, differentiate, revert, set an
 // input) asks and changes the same few facts: which launches are valid, which random nodes are drawn, which
 // nodes are live. Graph, planner and executor hold what can be said without them.
 #pragma once
 #include <functional>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "exec/executor.h"
@@ -80,6 +81,10 @@ class Engine {
   // True while no other thread has a graph: backward may then add to parameters directly. Guarded by the
   // interpreter lock.
   bool alone = true;
+
+  // Functions of the script are ops of this graph; `op` is kept as long as the graph.
+  void keep(uint32_t number, std::shared_ptr<void> op) { functions_.try_emplace(number, std::move(op)); }
+  bool calls_functions() const { return !functions_.empty(); }
 
   // Called after every recorded node.
   void recorded(NodeId id) {
@@ -155,6 +160,7 @@ class Engine {
   };
   std::vector<Checkpoint> checkpoints_;
   ReadAhead ahead_;
+  std::unordered_map<uint32_t, std::shared_ptr<void>> functions_;  // ops, by number
 };
 
 }  // namespace dyc

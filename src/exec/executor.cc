@@ -1,6 +1,8 @@
 // Gradients of weights and parameters, on any device.
 #include "exec/executor.h"
 
+#include "exec/user_ops.h"
+
 namespace dyc {
 
 void Executor::run_deferred_of(const Launch& l) {
@@ -45,6 +47,20 @@ void Executor::mark_rows_used(NodeId id) {
   for (uint32_t j = 0; j < ids.n; ++j)
     if (ids.data[j] < storage.rows)
       rows_.push_back({&storage, ids.data[j], -1});  // else an error if asked for
+}
+
+void Executor::call_functions(const Launch& l, float* values, float* gradients) {
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    UserNode node{it.sig, {}, values + it.out, gradients ? gradients + it.out : nullptr, {}};
+    for (uint32_t a = 0; a < it.sig->n_args; ++a) {
+      const int64_t at = argument(l, operand(l, a), i);
+      node.x.push_back(values + at);
+      if (!gradients) continue;
+      node.dx.push_back(full_ || it.sig->requires_grad_args[a] ? gradients + at : nullptr);
+    }
+    call_user_op(node);
+  }
 }
 
 void Executor::accumulate() {

@@ -145,6 +145,9 @@ class Executor : protected LaunchReader {
   virtual bool always_separate() const = 0;
   virtual void zero_gradients(int64_t offset, size_t floats) = 0;
 
+  // Calls the script's functions for the nodes of a launch; `gradients`: backward.
+  void call_functions(const Launch& l, float* values, float* gradients);
+
   virtual void compute_kept(std::span<const std::shared_ptr<Storage>>) {}
 
   bool direct_ = true;

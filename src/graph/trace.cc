@@ -178,7 +178,7 @@ bool Trace::add(Graph& g, NodeId id) {
   } else if (kind == OpKind::view) {
     step.kind = TraceStep::view;
     if (!add_reference(g, g.args(id)[0], &indices)) return false;
-  } else if (kind == OpKind::input) {
+  } else if (kind == OpKind::input || kind == OpKind::user) {
     return false;
   } else {
     const bool duplicate = n.flags & Node::view;  // its arguments follow the node it is equal to

@@ -14,7 +14,8 @@
 //               argument's gradient, decided by its shape) that can be computed separately
 //               uint64_t work(const KernelArgs& m);                    multiply-adds, to share among threads
 //               and a kernel file per device: forward and backward of a range of pieces
-//     others    (matmul, lookup ...) work on a whole launch and have a kernel file per device.
+//     others    (matmul, lookup ...) work on a whole launch and have a kernel file per device; a script's
+//               functions (user) have none.
 // T is float or a SIMD vector, I names the instruction set; the same text of f, df, dx, dy is
 // compiled for CUDA with T = float. Each header lists its structs, ops/table.h joins the lists; everything
 // else is generated from them.
@@ -38,6 +39,7 @@ enum class OpKind : uint8_t {
   per_node,
   matmul,  // x*y, affine_transform: one GEMM per weight over all columns of a launch
   lookup,
+  user,    // functions of a script, node by node
   custom,  // one node at a time like per_node, in pieces that threads share; kernels per device
 };
 

@@ -21,6 +21,7 @@
 #include "ops/shape.h"
 #include "ops/simplex.h"
 #include "ops/softmax.h"
+#include "ops/user.h"
 
 namespace dyc {
 
@@ -39,7 +40,7 @@ struct Joined<OpList<A...>, OpList<B...>, Lists...> : Joined<OpList<A..., B...>,
 using AllOps =
     typename detail::Joined<InputOps, MatmulOps, ElementwiseOps, ArithmeticOps, ListOps, ShapeOps, SelectOps,
                             ReduceOps, NormOps, SoftmaxOps, LossOps, SimplexOps, LinalgOps, ContractOps,
-                            ConvOps, PoolingOps, LstmOps, LstmCellOps>::List;
+                            ConvOps, PoolingOps, LstmOps, LstmCellOps, UserOps>::List;
 
 using OpId = uint16_t;
 constexpr uint32_t kOps = AllOps::size;

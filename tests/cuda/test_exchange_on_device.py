@@ -4,6 +4,8 @@ emulation by test_exchange.py."""
 from __future__ import annotations
 
 import gc
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -403,3 +405,113 @@ def test_the_host_goes_on_without_memory(dy: Any, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ImportError, match="pip install cupy-cuda12x"):
         dy.inputTensor(A).npvalue(device="GPU:0")
     assert np.array_equal(dy.inputTensor(A).npvalue(device="CPU"), A)
+
+
+# ---------------------------------------------------------------- CuPy
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module in CuPy's place, which can read the emulation's memory."""
+    from dynet_compat.api import device_arrays as arrays
+    from support import fake_cupy
+
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy)
+    monkeypatch.setattr(arrays, "_is_emulated", lambda: False)
+    return fake_cupy
+
+
+def test_arrays_of_cupy(dy: Any, cupy: Any) -> None:
+    y = dy.square(dy.inputTensor(A))
+    arrays = y.npvalue(device="GPU:0"), cupy.asarray(y), cupy.asarray(y.tensor_value())
+    p = dy.ParameterCollection().parameters_from_numpy(A)
+    own = cupy.asarray(p)
+    p.set_value(cupy.asarray(y) + 1)
+    dy.renew_cg()
+    gc.collect()
+    dy.square(dy.inputTensor(np.ones((50, 50)))).npvalue()
+    assert all(np.array_equal(array, A**2) for array in arrays) and np.array_equal(own, A)
+    assert np.array_equal(p.as_array(), A**2 + 1)
+    x = dy.inputTensor(arrays[0])
+    assert np.array_equal(x.npvalue(), A**2)
+
+
+def test_functions_get_cupys_arrays(dy: Any, cupy: Any) -> None:
+    """On the stream of the package, so that neither waits."""
+    stream, kinds, streams = _core._stream(), set(), set()
+
+    def forward(x: Any) -> Any:
+        kinds.add(type(x))
+        streams.add(cupy.current[-1])
+        return x * x
+
+    op = dy.cupy_op(forward, lambda x, y, d: 2 * x * d)
+    x = dy.inputTensor(A)
+    dy.renew_cg()
+    x = dy.inputTensor(ByInterface(A))
+    y = op(dy.square(x))
+    moved()
+    y.tensor_value()
+    up, down = moved()
+    assert down == 0 and up < 2000, "no value goes through the host"
+    dy.sum_elems(y).backward(full=True)
+    assert np.array_equal(y.npvalue(), A**4) and np.array_equal(x.gradient(), 4 * A**3)
+    assert kinds == {cupy.Array} and streams == {stream}
+
+
+def test_another_pool(dy: Any, cupy: Any) -> None:
+    """Memory comes from it, in the order of the package's stream, and goes back to it."""
+    pool = cupy.cuda.MemoryPool()
+    dy.set_device_allocator(pool.malloc)
+    try:
+        pc = dy.ParameterCollection()
+        p = pc.add_parameters((40, 30))
+        trainer = dy.AdamTrainer(pc)
+        for _ in range(3):
+            dy.renew_cg()
+            y = p * dy.inputTensor(np.ones((30, 5)))
+            tensor = y.tensor_value()
+            dy.squared_norm(dy.tanh(y)).backward()
+            trainer.update()
+        used = pool.used
+        assert used > 4 * 40 * 30 * 4 and pool.streams == {_core._stream()}
+        before = y.npvalue()
+        del tensor
+        gc.collect()
+        assert pool.used < used
+    finally:
+        dy.set_device_allocator(None)
+    dy.renew_cg()
+    big = dy.square(dy.inputTensor(np.ones((500, 500))))  # the arena leaves the pool
+    assert big.npvalue().sum() == 250_000 and np.isfinite(before).all() and pool.used < used
+
+
+def test_pools_that_fail(dy: Any, cupy: Any) -> None:
+    large = np.ones((300, 301))
+
+    def raises(size: int) -> Any:
+        raise KeyError("no")
+
+    calls = [
+        (cupy.cuda.MemoryPool(1000).malloc, MemoryError, "out of memory on the device: .*the pool is empty"),
+        (raises, RuntimeError, "the allocator of device memory raised KeyError"),
+        (lambda size: 5, RuntimeError, "has no attribute 'ptr'"),
+        (
+            lambda size: SimpleNamespace(ptr=8),
+            RuntimeError,
+            "the address 8; wanted a multiple of 256",
+        ),
+        (lambda size: dy.ones(2), RuntimeError, "cannot use expressions, parameters or graphs"),
+    ]
+    for n, (allocator, error, words) in enumerate(calls):
+        dy.renew_cg()
+        x = dy.inputTensor(np.ones((300 + n, 400)))
+        dy.set_device_allocator(allocator)
+        try:
+            with pytest.raises(error, match=words):
+                dy.inputTensor(ByInterface(large)) if n else dy.inputTensor(ByDlpack(large))
+        finally:
+            dy.set_device_allocator(None)
+        assert dy.sum_elems(x).value() == (300 + n) * 400
+    with pytest.raises(TypeError, match="expected a function, got int"):
+        dy.set_device_allocator(3)

@@ -531,6 +531,14 @@ add("vanilla_lstm_c", "dy.vanilla_lstm_c(x[0], x[1])", t(1), t(4, lo=0.1, hi=0.9
 
 add_convolution(add)
 
+# ---- functions of the script
+
+for dims, batch in (((1,), 1), ((5,), 1), ((2, 3), 1), ((4,), 3), ((2, 3), 2)):
+    add("cupy_op", "dy.cupy_op(np.tanh, lambda x, y, d: d * (1 - y * y))(x[0])", t(*dims, b=batch),
+        ref="np.tanh(x[0])", why="not a function of the reference")
+    add("cupy_op", "dy.cupy_op(lambda a, b: a * b, lambda a, b, y, d: (d * b, d * a), shape=max)(x[0], x[1])",
+        t(*dims, b=batch), t(*dims, b=batch), ref="x[0] * x[1]", why="not a function of the reference")
+
 # ---- compositions: what value-numbering, fusion and in-place nodes could get wrong
 
 add("composition", "dy.tanh(x[0]) + dy.tanh(x[0])", t(3))

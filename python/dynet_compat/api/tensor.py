@@ -366,7 +366,7 @@ def _device_of_process(self: Any) -> tuple[int, int]:
 
 def _as_cupy(self: Any) -> Any:
     """CuPy's array of the value, for `cupy.asarray`."""
-    from ..cuda.arrays import as_cupy
+    from .device_arrays import as_cupy
 
     return as_cupy(self.tensor_value())
 
@@ -411,7 +411,7 @@ def _parameter_dlpack(
 
 def _parameter_cupy(self: Any) -> Any:
     """CuPy's array of the values that graphs see, for `cupy.asarray`: read-only, see `__array__`."""
-    from ..cuda.arrays import as_cupy
+    from .device_arrays import as_cupy
 
     return as_cupy(_core._parameter_on_device(self) if _on_device() else _core._parameter_values(self))
 

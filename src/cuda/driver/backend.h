@@ -52,6 +52,14 @@ struct Gemm {
   bool add;
 };
 
+// Gives memory of the device in the place of a backend: another library's pool.
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+  virtual uint64_t allocate(size_t bytes) = 0;  // throws MemoryError
+  virtual void release(uint64_t memory) noexcept = 0;
+};
+
 class Backend {
  public:
   using Address = uint64_t;  // of device memory; 0: none
@@ -64,6 +72,9 @@ class Backend {
   virtual Address allocate(size_t bytes) = 0;
   // `shared`: with other streams, which may still read it.
   virtual void release(Address memory, bool shared = false) noexcept = 0;
+  // Memory of an Allocator is used from now on, or no more.
+  virtual void adopt(Address, size_t) {}
+  virtual void disown(Address) noexcept {}
   // Throws ValueError unless all of it is memory of this device.
   virtual void check_memory(Address start, size_t bytes) = 0;
 

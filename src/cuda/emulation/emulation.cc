@@ -104,6 +104,8 @@ class Emulation : public Backend {
     return heap_.allocate(bytes);
   }
   void release(Address memory, bool) noexcept override { heap_.release(memory); }
+  void adopt(Address memory, size_t bytes) override { heap_.adopt(memory, bytes); }
+  void disown(Address memory) noexcept override { heap_.disown(memory); }
   void check_memory(Address start, size_t bytes) override {
     try {
       at(start, bytes, "read");

@@ -19,7 +19,8 @@ constexpr size_t kMargin = 64;
 }  // namespace
 
 DeviceHeap::~DeviceHeap() {
-  for (auto& [at, bytes] : sizes_) std::free(reinterpret_cast<void*>(at));
+  for (auto& [at, bytes] : sizes_)
+    if (!adopted_.contains(at)) std::free(reinterpret_cast<void*>(at));
 }
 
 Backend::Address DeviceHeap::allocate(size_t bytes) {
@@ -45,6 +46,18 @@ void DeviceHeap::release(Backend::Address memory) noexcept {
   sizes_.erase(found);
 }
 
+void DeviceHeap::adopt(Backend::Address memory, size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  std::memset(reinterpret_cast<void*>(memory), kFresh, bytes);
+  sizes_.emplace(memory, bytes);
+  adopted_.insert(memory);
+}
+
+void DeviceHeap::disown(Backend::Address memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (adopted_.erase(memory)) sizes_.erase(memory);
+}
+
 void* DeviceHeap::at(Backend::Address start, size_t bytes, const char* what) const {
   const std::lock_guard lock(mutex_);
   auto found = sizes_.upper_bound(start);
@@ -57,6 +70,7 @@ void* DeviceHeap::at(Backend::Address start, size_t bytes, const char* what) con
 void DeviceHeap::check_margins() const {
   const std::lock_guard lock(mutex_);
   for (const auto& [start, bytes] : sizes_) {
+    if (adopted_.contains(start)) continue;
     const auto* end = reinterpret_cast<const unsigned char*>(start) + bytes;
     for (size_t i = 0; i < kMargin; ++i)
       if (end[i] != kUntouched)

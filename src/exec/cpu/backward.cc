@@ -126,6 +126,8 @@ void CpuExecutor::back(const Launch& l) {
       return back_custom(l);
     case OpKind::lookup:
       return back_lookup(l);
+    case OpKind::user:
+      return call_functions(l, graph_.values_arena.base(), grads());
     default:
       return;
   }

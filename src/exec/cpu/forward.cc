@@ -82,6 +82,8 @@ void CpuExecutor::dispatch(const Launch& l) {
       return run_custom(l);
     case OpKind::lookup:
       return run_lookup(l);
+    case OpKind::user:
+      return call_functions(l, graph_.values_arena.base(), nullptr);
     case OpKind::parameter:
       return run_parameter(l);
     default:

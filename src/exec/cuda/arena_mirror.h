@@ -69,7 +69,7 @@ class ArenaMirror {
     bool fetched;
   };
   std::map<int64_t, DeviceInput> inputs_;  // by offset
-  std::vector<uint8_t> fetched_;     // per launch: the host has all results
+  std::vector<uint8_t> fetched_;           // per launch: the host has all results
 };
 
 }  // namespace dyc

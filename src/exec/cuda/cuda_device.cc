@@ -87,29 +87,52 @@ void DeviceMutex::lock() {
   owner_ = std::this_thread::get_id();
 }
 
+namespace {
+std::shared_ptr<cuda::Allocator>& allocator_in_use() {
+  static auto& allocator = *new std::shared_ptr<cuda::Allocator>;
+  return allocator;
+}
+}  // namespace
+
+void DeviceMemory::use_allocator(std::shared_ptr<cuda::Allocator> allocator) {
+  allocator_in_use() = std::move(allocator);
+}
+
+void DeviceMemory::release() noexcept {
+  if (!address_) return;
+  if (allocator_) {
+    backend_.disown(address_);
+    allocator_->release(address_);
+  } else {
+    backend_.release(address_, shared_);
+  }
+  address_ = bytes_ = 0;
+  allocator_.reset();
+}
+
 void DeviceMemory::reserve(size_t bytes, size_t kept) {
   if (bytes <= bytes_) return;
   const size_t wanted = std::max({bytes, 2 * bytes_, least_});
-  if (kept == 0 && address_) {
-    backend_.release(address_);
-    address_ = bytes_ = 0;
-  }
+  if (kept == 0) release();
+  const std::shared_ptr<cuda::Allocator> allocator = allocator_in_use();
   cuda::Backend::Address fresh = 0;
+  size_t taken = wanted;
   for (size_t size = wanted; !fresh; size = bytes) {
     try {
-      fresh = backend_.allocate(size);
-      bytes_ = fresh ? size : bytes_;
+      taken = size;
+      fresh = allocator ? allocator->allocate(size) : backend_.allocate(size);
     } catch (const MemoryError& e) {
       if (size > bytes) continue;
       throw MemoryError(text("out of memory on the device: ", name_, ", requested ", megabytes(bytes),
                              " MB, in use ", megabytes(bytes_), " MB; ", e.what()));
     }
   }
-  if (address_) {
-    backend_.copy(fresh, address_, kept);
-    backend_.release(address_);
-  }
+  if (allocator) backend_.adopt(fresh, taken);
+  if (address_) backend_.copy(fresh, address_, kept);
+  release();
   address_ = fresh;
+  bytes_ = taken;
+  allocator_ = allocator;
 }
 
 CudaDevice::CudaDevice(std::unique_ptr<cuda::Backend> backend)

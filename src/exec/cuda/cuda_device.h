@@ -21,7 +21,7 @@ class DeviceMemory {
   // `name`: in messages. `least`: bytes of the first allocation; 0 where there is one per parameter.
   DeviceMemory(cuda::Backend& backend, const char* name, size_t least = kFirstChunk)
       : backend_(backend), name_(name), least_(least) {}
-  ~DeviceMemory() { backend_.release(address_, shared_); }
+  ~DeviceMemory() { release(); }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
@@ -35,12 +35,17 @@ class DeviceMemory {
   void reserve(size_t bytes, size_t kept);
   // Other libraries read it, on streams of their own.
   void share() { shared_ = true; }
+  // Where memory comes from, from now on; null: the backend. With the device's lock.
+  static void use_allocator(std::shared_ptr<cuda::Allocator> allocator);
 
  private:
+  void release() noexcept;
+
   cuda::Backend& backend_;
   const char* name_;
   const size_t least_;
   bool shared_ = false;
+  std::shared_ptr<cuda::Allocator> allocator_;  // that this memory is from; null: the backend
   cuda::Backend::Address address_ = 0;
   size_t bytes_ = 0;
 };

@@ -50,6 +50,9 @@ void CudaExecutor::run(const Launch& l, bool grouped) {
       return ops_.forward(l);
     case OpKind::matmul:
       return matmuls_.forward(l);
+    case OpKind::user:
+      submit();  // what it reads
+      return call_functions(l, arenas_.values(), nullptr);
     default:
       throw RuntimeError(text("no kernel for ", op_info(l.op).meta->name));
   }
@@ -252,8 +255,14 @@ void CudaExecutor::backward_live(const Launch& l, const std::vector<uint8_t>& li
 
 void CudaExecutor::backward(const Launch& l) {
   if (!op_info(l.op).meta->nondiff && l.total > 0) {
-    if (l.kind == OpKind::matmul) matmuls_.backward(l);
-    else ops_.backward(l, rows_);
+    if (l.kind == OpKind::matmul) {
+      matmuls_.backward(l);
+    } else if (l.kind == OpKind::user) {
+      submit();
+      call_functions(l, arenas_.values(), arenas_.gradients());
+    } else {
+      ops_.backward(l, rows_);
+    }
   }
   if (!context_.strategy().defers_weight_gradients()) matmuls_.add_all_weight_gradients();
 }

@@ -56,6 +56,17 @@ auto Exchange::locked(F&& f) {
   }
 }
 
+GivenArray Exchange::flat(const float* from, size_t floats) const {
+  GivenArray given;
+  given.array.type = cuda::ElementType::float32;
+  given.array.from = from;
+  given.array.axes = 1;
+  given.array.sizes[0] = given.array.total = static_cast<int64_t>(floats);
+  given.array.strides[0] = sizeof(float);
+  given.stream = stream();
+  return given;
+}
+
 void Exchange::check(const cuda::ForeignArray& a) const {
   if (a.total == 0) return;
   const int64_t item = static_cast<int64_t>(bytes_of(a.type));
@@ -76,7 +87,8 @@ void Exchange::copy(const GivenArray& given, float* to, bool add) {
   cuda::ForeignArray array = given.array;
   cuda::Backend& backend = device_.backend();
   if (array.total == 0) return;
-  if (given.stream) backend.wait_for(given.stream);
+  const bool other = given.stream && given.stream != backend.stream();
+  if (other) backend.wait_for(given.stream);
   if (is_plain(array) && !add) {
     backend.copy(place_of(to), place_of(array.from), static_cast<size_t>(array.total) * sizeof(float));
   } else {
@@ -90,8 +102,17 @@ void Exchange::copy(const GivenArray& given, float* to, bool add) {
     batch.launch(id, args, array.total);
     batch.submit();
   }
-  if (given.ordered_after) backend.make_wait(given.stream);
+  if (other && given.ordered_after) backend.make_wait(given.stream);
   else if (given.stream != backend.stream()) backend.wait();
+}
+
+void Exchange::upload(const float* from, size_t floats, float* to, bool add) {
+  if (floats == 0) return;
+  if (!add) return device_.backend().upload(place_of(to), from, floats * sizeof(float));
+  DeviceMemory memory(device_.backend(), "gradients of a function", 0);
+  memory.reserve(floats * sizeof(float), 0);
+  device_.backend().upload(memory.address(), from, floats * sizeof(float));
+  copy(flat(memory.at<float>(), floats), to, true);
 }
 
 std::shared_ptr<DeviceMemory> Exchange::take(const GivenArray& given) {
@@ -144,9 +165,9 @@ void Exchange::publish(uint64_t other) {
   });
 }
 
-void Exchange::download(const DeviceMemory& memory, size_t floats, float* to) {
+void Exchange::download(uint64_t from, size_t floats, float* to) {
   locked([&] {
-    device_.backend().download(to, memory.address(), floats * sizeof(float));
+    device_.backend().download(to, from, floats * sizeof(float));
     return true;
   });
 }

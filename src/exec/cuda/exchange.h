@@ -18,6 +18,8 @@ struct GivenArray {
 
 class Exchange {
  public:
+  // Floats of our own, one after the other.
+  GivenArray flat(const float* from, size_t floats) const;
   // Of the device of this process; throws RuntimeError on the CPU.
   Exchange();
   uint64_t stream() const { return device_.backend().stream(); }
@@ -31,13 +33,15 @@ class Exchange {
   bool write(const StoragePtr& storage, size_t first, const GivenArray& given);
   // The same while this thread has the device's lock.
   void copy(const GivenArray& given, float* to, bool add);
+  void upload(const float* from, size_t floats, float* to, bool add);
 
   // ---- for others to read
   std::shared_ptr<DeviceMemory> values(const StoragePtr& storage);    // read-only
   std::shared_ptr<DeviceMemory> gradient(const StoragePtr& storage);  // a copy, zeros where there is none
   // What comes next on the other stream finds the memory as it is now.
   void publish(uint64_t other);
-  void download(const DeviceMemory& memory, size_t floats, float* to);
+  void download(uint64_t from, size_t floats, float* to);
+  bool emulated() const { return device_.emulated(); }
 
  private:
   template <class F>

@@ -1,0 +1,176 @@
+"""Ops whose functions a script supplies: `cupy_op`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, Callable, Optional
+
+import numpy as np
+
+from .. import _core
+from .._core import Expression
+from . import device_arrays as arrays
+
+__all__ = ["cupy_op"]
+
+Sizes = tuple[int, ...]
+_numbers = count()
+
+
+def _array_shape(x: Expression) -> Sizes:
+    """The shape of the value as an array: the batch, if there is one, is the last axis."""
+    sizes, batch = x.dim()
+    return (*sizes, batch) if batch > 1 else tuple(sizes)
+
+
+class _UserOp:
+    """What `cupy_op` returns."""
+
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        backward: Optional[Callable[..., Any]],
+        shape: Optional[Callable[..., Sizes]],
+        name: str,
+    ) -> None:
+        self._forward, self._backward, self._shape = forward, backward, shape
+        self._name = name
+        self._number = next(_numbers)
+        self._shapes: dict[tuple[Sizes, ...], Sizes] = {}  # of results, by those of the arguments
+        _ops[self._number] = self
+
+    def __str__(self) -> str:
+        return f"cupy_op {self._name}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __call__(self, *xs: Expression) -> Expression:
+        if not xs:
+            raise TypeError(f"{self}: expected one Expression at least, got none")
+        for x in xs:
+            if not isinstance(x, Expression):
+                raise TypeError(f"{self}: expected Expressions, got {type(x).__name__}")
+        batches = {x.dim()[1] for x in xs} - {1}
+        if len(batches) > 1:
+            raise ValueError(f"{self}: expected batches of one size, got {sorted(batches)}")
+        batch = batches.pop() if batches else 1
+        shape = self._result_shape(xs)
+        if batch > 1 and (not shape or shape[-1] != batch):
+            raise ValueError(f"{self}: expected a result with the batch of {batch} as last axis, got {shape}")
+        sizes = (shape[:-1] if batch > 1 else shape) or (1,)
+        made: Expression = _core._record_user_op(self._number, self, xs, sizes, batch)
+        return made
+
+    def _result_shape(self, xs: Sequence[Expression]) -> Sizes:
+        given = tuple(map(_array_shape, xs))
+        if given not in self._shapes:
+            if self._shape is not None:
+                shape = self._shape(*given)
+            else:  # of a first result, for which the arguments are computed now
+                values = [arrays.of_tensor(x.tensor_value()) for x in xs]
+                with arrays.on_stream():
+                    shape = np.shape(self._called("forward", self._forward, values))
+            try:
+                self._shapes[given] = tuple(int(size) for size in shape)
+            except TypeError:
+                raise TypeError(f"{self}: expected a tuple from shape(), got {shape!r}") from None
+        return self._shapes[given]
+
+    def _called(self, method: str, function: Callable[..., Any], values: Sequence[Any]) -> Any:
+        try:
+            return function(*values)
+        except Exception as error:
+            raise RuntimeError(f"{self}: {method}() raised {type(error).__name__}: {error}") from error
+
+    def _check(self, what: str, got: Any, wanted: Sizes) -> Any:
+        shape = tuple(getattr(got, "shape", None) or np.shape(got))
+        if shape != wanted:
+            raise ValueError(f"{self}: expected {what} of shape {wanted}, got {shape}")
+        return got
+
+    def _run_forward(self, values: Sequence[Any], shape: Sizes) -> list[Any]:
+        result = self._called("forward", self._forward, values)
+        return [self._check("a result from forward()", result, shape)]
+
+    def _run_backward(self, values: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+        if self._backward is None:
+            raise RuntimeError(f"{self}: has no backward(), and its arguments take gradients")
+        given = self._called("backward", self._backward, values)
+        gradients = list(given) if isinstance(given, (tuple, list)) else [given]
+        if len(gradients) != len(wanted):
+            raise ValueError(
+                f"{self}: expected {len(wanted)} gradients from backward(), one for each argument, "
+                f"got {len(gradients)}"
+            )
+        for i, gradient in enumerate(gradients):
+            if gradient is not None and wanted[i]:
+                self._check(f"gradient {i} from backward()", gradient, tuple(values[i].shape))
+        return gradients
+
+
+_ops: weakref.WeakValueDictionary[int, _UserOp] = weakref.WeakValueDictionary()
+
+
+def _run(
+    number: int, backward: bool, given: Sequence[Any], wanted: Sequence[bool], shape: Sequence[int]
+) -> tuple[str, list[Any]]:
+    """What the engine calls for a node: the op's text, and the result or the gradients."""
+    op = _ops[number]
+    with arrays.on_stream():
+        values = [arrays.of_view(array) for array in given]
+        results = op._run_backward(values, wanted) if backward else op._run_forward(values, tuple(shape))
+    return str(op), results
+
+
+_core._set_user_function(_run)
+
+
+def cupy_op(
+    forward: Callable[..., Any],
+    backward: Optional[Callable[..., Any]] = None,
+    *,
+    shape: Optional[Callable[..., Sizes]] = None,
+    name: str = "",
+) -> Callable[..., Expression]:
+    """An op from functions of arrays: CuPy's on a GPU, which are views of its memory, and NumPy's on the CPU.
+
+    The functions are called for each node, when it is computed, in the order of the device: kernels that they
+    launch, `cupy.RawKernel` among them, go to the stream that the package computes on. They get float32
+    arrays, read-only and valid during the call, and return arrays of any type of real numbers. They must not
+    use expressions, parameters or graphs. Equal expressions are computed once, so that the results have to
+    depend on the arguments alone.
+
+    Args:
+        forward: forward(x1, .., xn) -> y; arrays have the shapes of `npvalue()`, a batch is the last axis.
+        backward: backward(x1, .., xn, y, dy) -> gradients of x1 to xn, None for those that have none. Without
+            it no gradient can be asked for.
+        shape: shape(shape1, .., shapen) -> shape of the result. Without it the arguments of the first call
+            with such shapes are computed at once, and forward() says what the shape is.
+        name: in messages; the name of forward by default.
+    Returns:
+        A function of Expressions that returns an Expression.
+    Raises:
+        TypeError: a function is none.
+        RuntimeError: when the value is asked for: a function raised an error, or kept an array it was given.
+        ValueError: then, too: a result or gradient of another shape than expected, both named with the op.
+    Source: not in DyNet.
+    Example:
+        >>> def swish(x):
+        ...     return x / (1 + np.exp(-x))
+        >>> def d_swish(x, y, dy):
+        ...     s = 1 / (1 + np.exp(-x))
+        ...     return dy * (y + s * (1 - y))
+        >>> op = dy.cupy_op(swish, d_swish, shape=lambda x: x)
+        >>> x = dy.inputVector([0.0, 1.0])
+        >>> y = op(x)
+        >>> dy.sum_elems(y).backward(full=True)
+        >>> y.npvalue().round(4), x.gradient().round(4)
+        (array([0.    , 0.7311]), array([0.5   , 0.9277]))
+    """
+    for what, function in (("forward", forward), ("backward", backward), ("shape", shape)):
+        if not callable(function) and (function is not None or what == "forward"):
+            raise TypeError(f"cupy_op(): expected a function for {what}, got {type(function).__name__}")
+    return _UserOp(forward, backward, shape, name or getattr(forward, "__name__", type(forward).__name__))

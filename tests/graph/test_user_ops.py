@@ -1,0 +1,314 @@
+"""Ops whose functions a script supplies (`cupy_op`), on the CPU; tests/cuda/test_exchange.py runs this on the
+emulation, too."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="an addition")
+
+
+def same(*shapes: Any) -> Any:
+    return shapes[0]
+
+
+def tanh_op(dy: Any, calls: Any = None, **more: Any) -> Any:
+    def forward(x: Any) -> Any:
+        if calls is not None:
+            calls.append(x.shape)
+        return np.tanh(x)
+
+    return dy.cupy_op(forward, lambda x, y, d: d * (1 - y * y), **more)
+
+
+def product_op(dy: Any) -> Any:
+    return dy.cupy_op(
+        lambda a, b: a @ b,
+        lambda a, b, y, d: (d @ b.T, a.T @ d),
+        shape=lambda a, b: (a[0], b[1]),
+        name="product",
+    )
+
+
+def matrix(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def test_values_and_gradients(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    p, q = pc.parameters_from_numpy(matrix(1, 3, 4)), pc.parameters_from_numpy(matrix(2, 4, 2))
+    product, tanh = product_op(dy), tanh_op(dy, shape=same)
+
+    def loss(mine: bool) -> Any:
+        y = product(p, q) if mine else p * q
+        return dy.sum_elems(dy.square(tanh(y) if mine else dy.tanh(y)))
+
+    numbers = []
+    for mine in (False, True):
+        dy.renew_cg()
+        total = loss(mine)
+        value = total.value()
+        total.backward()
+        numbers.append([value, p.grad_as_array(), q.grad_as_array()])
+        p.scale_gradient(0)
+        q.scale_gradient(0)
+    assert numbers[0][0] == pytest.approx(numbers[1][0], rel=1e-5)
+    for a, b in zip(numbers[0][1:], numbers[1][1:]):
+        assert np.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1,), (5,), (2, 3), (2, 3, 4)])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_shapes(dy: Any, shape: Any, batch: int) -> None:
+    """The arrays have the shapes of npvalue(); so has what the functions return."""
+    values = matrix(3, *shape, batch) if batch > 1 else matrix(3, *shape)
+    seen = []
+
+    def forward(x: Any) -> Any:
+        seen.append((x.shape, x.dtype, x.flags.writeable))
+        return np.asfortranarray(x[::-1].astype(np.float64))[::-1] * 2
+
+    op = dy.cupy_op(forward, lambda x, y, d: 2 * d)
+    x = dy.inputTensor(values, batched=batch > 1)
+    y = op(x)
+    assert y.dim() == x.dim() and np.array_equal(y.npvalue(), 2 * values)
+    assert set(seen) == {(values.shape, np.dtype(np.float32), False)}
+    weights = dy.inputTensor(matrix(4, *values.shape), batched=batch > 1)
+    dy.sum_batches(dy.sum_elems(dy.cmult(y, weights))).backward(full=True)
+    assert np.allclose(x.gradient(), 2 * weights.npvalue())
+
+
+def test_shape_from_the_first_result(dy: Any) -> None:
+    """It is computed once for arguments of such shapes."""
+    calls: list[Any] = []
+    op = tanh_op(dy, calls)
+    x, y = dy.inputVector([1.0, 2.0]), dy.inputVector([3.0, 4.0])
+    first, second = op(x), op(y)
+    assert calls == [(2,)], "the first result; the second waits"
+    assert np.allclose(first.npvalue(), np.tanh([1, 2])) and np.allclose(second.npvalue(), np.tanh([3, 4]))
+    assert calls == [(2,)] * 3
+    op(dy.inputVector([1.0]))
+    assert calls[3:] == [(1,)]
+
+
+@pytest.mark.parametrize("autobatching", [False, True])
+def test_batching(dy: Any, autobatching: bool) -> None:
+    """Nodes share a launch, each of them a call."""
+    pc = dy.ParameterCollection()
+    w = pc.parameters_from_numpy(matrix(1, 4, 4))
+    calls: list[Any] = []
+    op, values = tanh_op(dy, calls, shape=same), [matrix(n, 4) for n in range(6)]
+
+    def losses(tanh: Any) -> Any:
+        dy.renew_cg(autobatching=autobatching)
+        states = [tanh(w * tanh(w * dy.inputVector(v))) for v in values]
+        return dy.esum([dy.squared_norm(s) for s in states])
+
+    loss = losses(dy.tanh)
+    wanted = loss.value()
+    loss.backward()
+    gradient = w.grad_as_array()
+    w.scale_gradient(0)
+    loss = losses(op)
+    assert loss.value() == pytest.approx(wanted, rel=1e-5) and len(calls) == 12
+    loss.backward()
+    assert np.allclose(w.grad_as_array(), gradient, atol=1e-5)
+
+
+def test_one_argument_twice_and_equal_nodes(dy: Any) -> None:
+    calls = []
+
+    def forward(a: Any, b: Any) -> Any:
+        calls.append(1)
+        return a * b
+
+    op = dy.cupy_op(forward, lambda a, b, y, d: [d * b, d * a], shape=same)
+    x = dy.inputVector([2.0, 3.0])
+    y = op(x, x) + op(x, x)
+    dy.sum_elems(y).backward(full=True)
+    assert y.value() == [8, 18] and x.gradient().tolist() == [8, 12]
+    p = dy.ParameterCollection().parameters_from_numpy(np.array([1.0, 2.0]))
+    calls.clear()
+    assert dy.esum([op(p, p), op(p, p)]).value() == [2, 8] and len(calls) == 1
+
+
+def test_gradients_that_nobody_wants(dy: Any) -> None:
+    wanted: list[Any] = []
+
+    def backward(a: Any, b: Any, y: Any, d: Any) -> Any:
+        wanted.append(1)
+        return None, d
+
+    op = dy.cupy_op(lambda a, b: a + b, backward, shape=same)
+    p = dy.ParameterCollection().parameters_from_numpy(np.array([1.0, 2.0]))
+    x = dy.inputVector([1.0, 1.0])
+    dy.sum_elems(op(x, p)).backward()
+    assert p.grad_as_array().tolist() == [1, 1] and wanted == [1]
+    dy.renew_cg()
+    dy.sum_elems(op(dy.inputVector([1.0, 1.0]), dy.nobackprop(p)) + p).backward()
+    assert wanted == [1], "no gradient goes through"
+    dy.renew_cg()
+    loss = dy.sum_elems(op(p, p))
+    for _ in range(2):
+        loss.backward()
+    assert p.grad_as_array().tolist() == [1 + 1 + 2] * 2
+
+
+def test_inputs_change(dy: Any) -> None:
+    op = tanh_op(dy, shape=same)
+    x = dy.vecInput(2)
+    y = op(x)
+    for value in ([1, 2], [3, 4]):
+        x.set(value)
+        assert np.allclose(y.npvalue(), np.tanh(value))
+
+
+def test_checkpoints(dy: Any) -> None:
+    op = tanh_op(dy, shape=same)
+    x = dy.inputVector([1.0, 2.0])
+    y = op(x)
+    dy.cg_checkpoint()
+    z = op(y)
+    assert np.allclose(z.npvalue(), np.tanh(np.tanh([1, 2])))
+    dy.cg_revert()
+    again = op(op(y))
+    assert np.allclose(again.npvalue(), np.tanh(np.tanh(np.tanh([1, 2]))))
+    assert np.allclose(y.npvalue(), np.tanh([1, 2]))
+
+
+def test_an_op_lives_as_long_as_its_nodes(dy: Any) -> None:
+    def make() -> Any:
+        op = tanh_op(dy, shape=same)
+        return op(dy.inputVector([1.0])), weakref.ref(op)
+
+    y, op = make()
+    gc.collect()
+    assert op() is not None and np.allclose(y.value(), np.tanh(1))
+    dy.renew_cg()
+    gc.collect()
+    assert op() is None
+
+
+def test_batch_map(dy: Any) -> None:
+    op = tanh_op(dy)
+    values = [[float(n), 1.0] for n in range(5)]
+
+    def one(v: Any) -> Any:
+        y = op(dy.inputVector(v))
+        return dy.sum_elems(op(y)) if y.npvalue()[0] > 0.5 else dy.sum_elems(y)
+
+    found = [e.value() for e in dy.batch_map(one, values)]
+    for (a, b), got in zip(values, found):
+        once = np.tanh([a, b])
+        assert got == pytest.approx((np.tanh(once) if once[0] > 0.5 else once).sum(), rel=1e-5)
+
+
+def test_errors_name_the_op(dy: Any) -> None:
+    x = dy.inputVector([1.0, 2.0])
+
+    def broken(x: Any) -> Any:
+        raise KeyError("oh")
+
+    with pytest.raises(RuntimeError, match=r"cupy_op broken: forward\(\) raised KeyError: 'oh'") as caught:
+        dy.cupy_op(broken, shape=same)(x).value()
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(RuntimeError, match=r"cupy_op broken: forward\(\) raised"):
+        dy.cupy_op(broken)(x)
+    for result in (np.ones(3), np.ones((2, 1)), 3.0):
+        y = dy.cupy_op(lambda x, r=result: r, shape=same, name="f")(x)
+        with pytest.raises(
+            ValueError, match=r"cupy_op f: expected a result from forward.* shape \(2,\), got"
+        ):
+            y.value()
+    y = dy.cupy_op(lambda x: "text", shape=lambda x: (), name="f")(x)
+    with pytest.raises((TypeError, ValueError), match="cupy_op f"):
+        y.value()
+    half = dy.cupy_op(lambda x: x * 2, shape=same, name="g")(x)
+    with pytest.raises(RuntimeError, match=r"cupy_op g: has no backward\(\)"):
+        dy.sum_elems(half).backward(full=True)
+    assert half.value() == [2, 4], "the value stays"
+    for backward, words in (
+        (lambda x, y, d: (d, d), "expected 1 gradients from backward.., one for each argument, got 2"),
+        (lambda x, y, d: d[:1], r"expected gradient 0 from backward.. of shape \(2,\), got \(1,\)"),
+        (lambda x, y, d: 1 / 0, "raised ZeroDivisionError"),
+    ):
+        with pytest.raises((ValueError, RuntimeError), match=f"cupy_op h: .*{words}"):
+            dy.sum_elems(dy.cupy_op(lambda x: x * 2, backward, shape=same, name="h")(x)).backward(full=True)
+    assert (x + 1).value() == [2, 3]
+    op = tanh_op(dy, shape=same, name="t")
+    for wrong in ((), (1.0,), (x, np.ones(2))):
+        with pytest.raises(TypeError, match="cupy_op t: expected"):
+            op(*wrong)
+    with pytest.raises(ValueError, match=r"cupy_op t: expected batches of one size, got \[2, 3\]"):
+        op(dy.inputTensor(np.ones((2, 2)), batched=True), dy.inputTensor(np.ones((2, 3)), batched=True))
+    with pytest.raises(ValueError, match="with the batch of 2 as last axis"):
+        dy.cupy_op(lambda x: x, shape=lambda x: (5,))(dy.inputTensor(np.ones((3, 2)), batched=True))
+    with pytest.raises(TypeError, match=r"a tuple from shape\(\)"):
+        dy.cupy_op(lambda x: x, shape=lambda x: None)(x)
+    for arguments in ((None,), (len, 3)):
+        with pytest.raises(TypeError, match=r"cupy_op\(\): expected a function for"):
+            dy.cupy_op(*arguments)
+
+
+def test_no_graphs_inside(dy: Any) -> None:
+    p = dy.ParameterCollection().parameters_from_numpy(np.array([1.0, 2.0]))
+    x = dy.inputVector([1.0, 2.0])
+    for use in (
+        lambda: x + 1, lambda: dy.inputVector([1.0]), x.value, dy.renew_cg, p.as_array, p.tensor_value,
+        lambda: p.set_value(np.ones(2)),
+    ):  # fmt: skip
+        y = dy.cupy_op(lambda x, use=use: use() and x, shape=same, name="f")(x)
+        with pytest.raises(RuntimeError, match="cannot use expressions, parameters or graphs"):
+            y.value()
+        assert (x + 1).value() == [2, 3] and p.as_array().tolist() == [1, 2]
+
+
+def test_arrays_that_are_kept(dy: Any) -> None:
+    kept = []
+
+    def keep(x: Any) -> Any:
+        kept.append(x.T)
+        return x * 2
+
+    x = dy.inputVector([1.0, 2.0])
+    y = dy.cupy_op(keep, shape=same, name="k")(x)
+    with pytest.raises(RuntimeError, match="cupy_op k: its function has kept an array"):
+        y.value()
+    kept.clear()
+    z = dy.cupy_op(lambda x: x, shape=same)(x)  # returning it is no keeping
+    assert z.value() == [1, 2]
+    copy = dy.cupy_op(lambda x: kept.append(x.copy()) or x + 1, shape=same)(x)
+    assert copy.value() == [2, 3] and kept[0].tolist() == [1, 2]
+
+
+def test_other_threads_go_on(dy: Any) -> None:
+    """They may compute while a function waits; nothing of theirs is mixed up."""
+    inside, done = threading.Event(), threading.Event()
+    found = []
+
+    def other() -> None:
+        inside.wait(10)
+        dy.renew_cg()
+        found.append(dy.tanh(dy.inputVector([3.0])).value())
+        done.set()
+
+    def forward(x: Any) -> Any:
+        inside.set()
+        assert done.wait(10)
+        return x + 1
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    y = dy.cupy_op(forward, shape=same)(dy.inputVector([1.0]))
+    if __import__("dynet_compat")._core._device_options()["device"] != "cpu":
+        done.set()  # the device is one for all threads
+    assert y.value() == 2
+    thread.join()
+    assert found[0] == pytest.approx(np.tanh(3))
