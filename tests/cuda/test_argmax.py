@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+from support.emulated import START, on_device, program
 from support.subject import IS_REFERENCE
 from support.vectors import vectors
-from test_executor import START, on_device, program
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
 

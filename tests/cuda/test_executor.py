@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support.emulated import TESTS, passes, program
+from support.emulated import START, TESTS, passes, program
 from support.subject import IS_REFERENCE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
@@ -42,12 +42,6 @@ def test_blocks() -> None:
 
 def test_fibers() -> None:
     passes("tests/fibers/test_batch_map.py", "tests/fibers/test_isolation.py", "--every=4")
-
-
-START = """
-import numpy as np
-import dynet_compat as dy
-"""
 
 
 def test_the_device_is_chosen_before_the_first_graph() -> None:

@@ -8,6 +8,11 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
+# Of programs.
+START = """
+import numpy as np
+import dynet_compat as dy
+"""
 
 # `make sanitize` preloads the sanitizer, which the programs below inherit.
 LIMIT = 1800 if "LD_PRELOAD" in os.environ else 600
