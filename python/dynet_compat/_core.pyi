@@ -94,8 +94,7 @@ class Expression:
     def scalar_value(self, recalculate: bool = ...) -> float:
         """The value of an expression of one element; computed now if it is not yet."""
     def tensor_value(self, recalculate: bool = ...) -> Tensor:
-        """The value as a `Tensor`, for argmax, the largest elements, samples, and other libraries. On a
-        GPU it stays there, and goes to the host when it is asked for."""
+        """The value as a `Tensor`, for argmax, largest elements and samples."""
     def value(self, recalculate: bool = ...) -> Any:
         """The value as DyNet gives it; computed now if it is not yet."""
     def vec_value(self, recalculate: bool = ...) -> list[float]:
