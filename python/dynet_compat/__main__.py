@@ -1,4 +1,4 @@
-"""`python -m dynet_compat run script.py args...`: run a DyNet script without changing it."""
+"""`python -m dynet_compat run script.py args...` or `run -m module args...`: run a DyNet script as it is."""
 
 from __future__ import annotations
 
@@ -38,6 +38,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         help="with hints, made for this run where the script has none: say at the end which lines recorded "
         "ops outside regions, and why",
     )  # fmt: skip
+    runner.add_argument(
+        "-m", action="store_true", dest="module", help="the script is a module, as with `python -m`"
+    )
     runner.add_argument("script", help="the Python file")
     runner.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
     migrator = commands.add_parser("migrate", help="change a script to import dynet_compat; shows a diff")
@@ -63,7 +66,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         from . import info
 
         return info.main(chosen.json)
-    if not os.path.isfile(chosen.script):
+    if not chosen.module and not os.path.isfile(chosen.script):
         parser.error(f"no such file: {chosen.script}")
     try:
         trusted = [check_name("--trust", name) for name in chosen.trust]
@@ -71,9 +74,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser.error(str(error))
     if chosen.explain:
         os.environ["DYNET_COMPAT_REPORT"] = "lines"
-        if not os.path.exists(os.path.splitext(chosen.script)[0] + ".dyhints"):
+        stem = chosen.script.replace(".", os.sep) if chosen.module else os.path.splitext(chosen.script)[0]
+        if not os.path.exists(f"{stem}.dyhints"):
             os.environ.setdefault("DYNET_COMPAT_HINTS", "auto")
-    run(chosen.script, chosen.arguments, trusted)
+    run(chosen.script, chosen.arguments, trusted, chosen.module)
     return 0
 
 

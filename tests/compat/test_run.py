@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,85 @@ def test_exit_status_and_errors(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dynet_compat", "run", str(tmp_path / "none.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2 and "no such file" in done.stderr
+
+
+def run_module(
+    folder: Path, *arguments: str, code: int = 0, options: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dynet_compat", "run", *options, "-m", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=folder)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_module(tmp_path: Path) -> None:
+    """As `python -m package.module`: relative imports, the path, the names of the main module."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import sys, dynet\nfound = sys.argv[0]\n", encoding="utf-8")
+    (package / "beside.py").write_text("class Thing:\n    value = 5\n", encoding="utf-8")
+    text = (
+        "import os, pickle, sys\n"
+        "import dynet as dy\n"
+        "from . import found\n"
+        "from .beside import Thing\n"
+        "class Own: pass\n"
+        "assert __name__ == '__main__' and __file__ == sys.argv[0]\n"
+        "assert __file__ == os.path.join(os.getcwd(), 'package', OWN)\n"
+        "assert __package__ == 'package' and found == '-m' and sys.path[0] == os.getcwd()\n"
+        "assert isinstance(pickle.loads(pickle.dumps(Own())), Own)\n"
+        "print(__spec__.name, dy.scalarInput(Thing.value).value(), sys.argv[1:])\n"
+    )
+    for name in ("part", "__main__"):
+        (package / f"{name}.py").write_text(f"OWN = '{name}.py'\n{text}", encoding="utf-8")
+    done = run_module(tmp_path, "package.part", "--dynet-mem", "9", "-m", "x")
+    assert done.stdout == "package.part 5.0 ['--dynet-mem', '9', '-m', 'x']\n"
+    assert run_module(tmp_path, "package").stdout == "package.__main__ 5.0 []\n"
+
+
+def test_module_with_hints_and_classes_in_files(tmp_path: Path) -> None:
+    """A class of the module's package is the program's own, and hints are made for the module."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    words = "class Words:\n    def __init__(self, n): self.n = n\n"
+    (package / "words.py").write_text(words, encoding="utf-8")
+    text = (
+        "import dynet as dy\n"
+        "from .words import Words\n"
+        "class Net:\n"
+        "    def __init__(self, words, pc):\n"
+        "        self.pc = pc.add_subcollection('net')\n"
+        "        self.w = self.pc.add_parameters((2, words.n), init=1.0)\n"
+        "        self.spec = (words,)\n"
+        "    def param_collection(self): return self.pc\n"
+        "    from_spec = classmethod(lambda cls, spec, pc: cls(*spec, pc))\n"
+        "    def __call__(self, x):\n"
+        "        h = dy.tanh(self.w * x)\n"
+        "        return dy.sum_elems(dy.cmult(h, h))\n"
+        "dy.save('model', [Net(Words(3), dy.ParameterCollection())])\n"
+        "net, = dy.load('model', dy.ParameterCollection())\n"
+        "for _ in range(3):\n"
+        "    dy.renew_cg()\n"
+        "    print(round(net(dy.inputVector([.1, .2, .3])).value(), 5))\n"
+    )
+    (package / "part.py").write_text(text, encoding="utf-8")
+    done = run_module(tmp_path, "package.part")
+    assert done.stdout == "0.57684\n" * 3
+    hinted = run_module(tmp_path, "package.part", options=["--explain"])
+    assert hinted.stdout == done.stdout
+    assert "1 region recorded" in hinted.stderr and "part.py:17" in hinted.stderr
+
+
+def test_errors_of_modules(tmp_path: Path) -> None:
+    (tmp_path / "needy.py").write_text("import nothing_here\n", encoding="utf-8")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "__init__.py").write_text("import nothing_here\n", encoding="utf-8")
+    assert run_module(tmp_path, "none", code=1).stderr == "no module named none\n"
+    assert run_module(tmp_path, "none.part", code=1).stderr == "no module named none.part\n"
+    for name in ("needy", "deep.part"):
+        assert "No module named 'nothing_here'" in run_module(tmp_path, name, code=1).stderr
+    assert run_module(tmp_path, "_struct", code=1).stderr.endswith("is not a module of Python code\n")
 
 
 def test_future_of_the_package_is_not_the_script_s(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""A script as the main program of this process."""
+"""A script or module as the main program of this process."""
 
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import io
 import os
 import re
@@ -10,36 +11,70 @@ import sys
 import types
 from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
+from typing import Any, NamedTuple
 
 from ..files.pickle_names import VARIABLE, trusted_by_environment
 from . import config, shims
 
 
-def run(script: str, arguments: Sequence[str], trusted: Sequence[str] = ()) -> None:
+class _Program(NamedTuple):
+    """What is executed, and the names that Python gives to the module it is executed in."""
+
+    source: str
+    code: types.CodeType
+    names: dict[str, Any]
+
+
+def _script(path: str) -> _Program:
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    with io.open_code(os.path.abspath(path)) as file:
+        source = file.read()
+    code = compile(source, path, "exec", dont_inherit=True)
+    names = {"__file__": path, "__loader__": SourceFileLoader("__main__", path)}
+    return _Program(source.decode("utf-8", "replace"), code, names)
+
+
+def _module(name: str) -> _Program:
+    """As `python -m` finds it: packages of the module are imported, and a package stands for its __main__."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise  # a package of the module imports what there is not
+        spec = None
+    if spec is None:
+        sys.exit(f"no module named {name}")
+    if spec.submodule_search_locations is not None:
+        return _module(f"{name}.__main__")
+    if not isinstance(spec.loader, SourceFileLoader):
+        sys.exit(f"{name} is not a module of Python code")
+    code = spec.loader.get_code(name)
+    assert code is not None  # a module of source has code
+    names = {"__file__": spec.origin, "__loader__": spec.loader, "__package__": spec.parent, "__spec__": spec}
+    return _Program(spec.loader.get_source(name) or "", code, names)
+
+
+def run(script: str, arguments: Sequence[str], trusted: Sequence[str] = (), module: bool = False) -> None:
     """Run a script as the main program, as `python script.py` does; its `import dynet` gets this package.
 
     Args:
         script: the Python file.
         arguments: its command line.
         trusted: names that `dy.load` trusts, in addition to those of DYNET_COMPAT_TRUSTED.
+        module: whether `script` is the name of a module, to be run as by `python -m`.
     """
     shims.install()
     if trusted:
         os.environ[VARIABLE] = ",".join([*trusted_by_environment(), *trusted])
-    sys.argv = [script, *arguments]
-    sys.path[0] = os.path.dirname(os.path.realpath(script))
-    with io.open_code(os.path.abspath(script)) as file:
-        source = file.read()
-    code = compile(source, script, "exec", dont_inherit=True)
-    if re.search(rb"^\s*(?:import|from)\s+dynet_compat\b", source, re.M):
+    if module:
+        sys.argv = ["-m", *arguments]  # as the package of the module meets it
+        sys.path[0] = os.getcwd()
+    program = _module(script) if module else _script(script)
+    sys.argv = [program.names["__file__"], *arguments]
+    if re.search(r"^\s*(?:import|from)\s+dynet_compat\b", program.source, re.M):
         config.initialise()  # that import cannot do it: the package is imported already
     main_module = types.ModuleType("__main__")
-    vars(main_module).update(
-        __builtins__=builtins,
-        __cached__=None,
-        __file__=script,
-        __loader__=SourceFileLoader("__main__", script),
-    )
+    vars(main_module).update(__builtins__=builtins, __cached__=None, **program.names)
     sys.modules["__main__"] = main_module  # and it stays: for pickles, threads and what runs at exit
     config.prepare_hints()
-    exec(code, vars(main_module))
+    exec(program.code, vars(main_module))
