@@ -144,6 +144,13 @@ uint32_t as_uint(PyObject* object, const char* op, const char* name) {
   return static_cast<uint32_t>(value);
 }
 
+int64_t as_int(PyObject* object, const char* op, const char* name) {
+  const Owned number = Owned::steal(PyLong_CheckExact(object) ? nullptr : whole_number(object, op, name));
+  const long long value = PyLong_AsLongLong(number ? number.get() : object);
+  if (value == -1 && PyErr_Occurred()) throw PythonError();  // 2**63 and more: OverflowError
+  return value;
+}
+
 float as_float(PyObject* object, const char* op, const char* name) {
   if (PyFloat_CheckExact(object)) return static_cast<float>(PyFloat_AS_DOUBLE(object));
   if (is_expression(object) || PyUnicode_Check(object)) type_error(op, name, "a number", object);

@@ -116,6 +116,7 @@ void deprecated(const std::string& name, const std::string& advice);
 
 // ---- arguments; all throw PythonError after setting a Python exception that names op and argument
 uint32_t as_uint(PyObject* object, const char* op, const char* name);  // ints, and floats truncated
+int64_t as_int(PyObject* object, const char* op, const char* name);    // the same, also negative
 float as_float(PyObject* object, const char* op, const char* name);
 std::vector<uint32_t> as_uints(PyObject* object, const char* op, const char* name);  // any iterable
 std::vector<float> as_floats(PyObject* object, const char* op, const char* name);    // any iterable or array

@@ -115,20 +115,15 @@ int truth(PyObject*) { return 1; }
 
 // Bounds of one slice over n elements, Python's rules for negative bounds; DyNet's for the rest:
 // 0 <= start < n, 0 < stop <= n, step > 0.
-void slice_bounds(PyObject* slice, long n, int32_t* from, int32_t* to, int32_t* step) {
+void slice_bounds(PyObject* slice, int64_t n, int32_t* from, int32_t* to, int32_t* step) {
   auto* s = reinterpret_cast<PySliceObject*>(slice);
-  auto bound = [&](PyObject* o, long standard) {
+  auto bound = [&](PyObject* o, const char* name, int64_t standard) {
     if (o == Py_None) return standard;
-    const Py_ssize_t v = PyNumber_AsSsize_t(o, PyExc_IndexError);
-    if (v == -1 && PyErr_Occurred()) throw PythonError();
-    return static_cast<long>(v < 0 ? v + n : v);
+    const int64_t v = as_int(o, "[]", name);
+    return v < 0 ? v + n : v;
   };
-  const long a = bound(s->start, 0), b = bound(s->stop, n);
-  long k = 1;
-  if (s->step != Py_None) {
-    k = PyNumber_AsSsize_t(s->step, PyExc_IndexError);
-    if (k == -1 && PyErr_Occurred()) throw PythonError();
-  }
+  const int64_t a = bound(s->start, "start", 0), b = bound(s->stop, "stop", n);
+  const int64_t k = s->step == Py_None ? 1 : as_int(s->step, "[]", "step");
   if (k <= 0) throw ValueError(text("slice: expected step > 0, got ", k));
   if (a < 0 || a >= n || b <= a || b > n)
     throw ValueError(text("slice: expected 0 <= start < stop <= ", n, ", got ", a, ":", b));

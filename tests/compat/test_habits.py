@@ -72,6 +72,22 @@ def test_arrays_of_expressions(dy: Any) -> None:
     assert W.shape() == (2, 3)
 
 
+def test_bounds_of_slices_may_be_floats(dy: Any) -> None:
+    """`h[:dim / 2]` of programs for Python 2: truncated, as extents are."""
+    x = dy.inputVector([1, 2, 3, 4, 5])
+    assert x[: 5 / 2].value() == [1, 2] and x[4 / 2 :].value() == [3, 4, 5]
+    assert x[0.5:3.99:1.2].value() == [1, 2, 3] and x[::2.9].value() == [1, 3, 5]
+    y = dy.inputTensor(np.arange(6.0).reshape(2, 3))
+    assert y[:1.5, 1.0:3.0].npvalue().tolist() == [[1, 2]]
+    for bound, error in ((float("nan"), ValueError), (float("inf"), OverflowError), ("2", TypeError)):
+        with pytest.raises(error):
+            x[:bound]
+    with pytest.raises((OverflowError, ValueError)):
+        x[: 2**70]
+    with pytest.raises(ValueError):
+        x[::0.5]
+
+
 @ours
 def test_names_of_other_libraries(dy: Any) -> None:
     """The guide's table names what there is. (Advice by __getattr__ of the module costs every `dy.f` 8 %.)"""
