@@ -436,6 +436,11 @@ FILES = [
         "nothing is; the error is a diff with file and line",
     ),
     Difference("saving", "a crash leaves half a file", "the old file or the new one"),
+    Difference(
+        "gradients in files",
+        "zeros (FULL_GRAD) for a parameter that is in the graph but not needed for the loss",
+        "ZERO_GRAD for it, where it was not computed",
+    ),
     Difference("infinity, NaN, subnormal numbers in files", "unreadable; flushed to zero", "kept"),
     Difference("files of DyNet before 2.1", "misread", "read; files of 1.x are recognised and refused"),
     Difference(
