@@ -38,6 +38,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("dynet_config.set", "default of autobatch: _UNSET"): "0, but told from a 0 that the user wrote",
     ("load", "extra parameter trusted=()"): "an addition: classes that a .meta file may name",
     ("load_generator", "extra parameter trusted=()"): "as load",
+    **{(f"{kind}.npvalue", "extra parameter device=''"): "an addition: a GPU's array, which stays there"
+       for kind in ("Expression", "Parameters", "LookupParameters")},
     ("LookupParameters.expr", "extra parameter update=True"): "an addition: False passes no gradient",
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,8 @@ def test_killed(how: signal.Signals, tmp_path: Path) -> None:
     pids = Path(os.environ.get("XDG_RUNTIME_DIR", "/dev/shm")) / f"dynet_compat-test-{os.getpid()}"
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PIDS": str(pids)}
     line = [sys.executable, "-m", "dynet_compat", "compare", *SELF, "--no-report", str(script)]
-    process = subprocess.Popen(line, env=environment, stderr=subprocess.DEVNULL)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job of a shell ignores it
+    process = subprocess.Popen(line, env=environment, stderr=subprocess.DEVNULL, preexec_fn=heard)
     try:
         wait_for(lambda: pids.exists() and pids.read_text().count("\n") == 2)
         assert os.listdir(tmp_path / "tmp")
@@ -256,6 +258,7 @@ def test_hints(command: Any, tmp_path: Path) -> None:
 
 SLOWLY = """
 import time
+from functools import partial
 from dynet_compat.hints.rewrite import patch
 
 found = patch.functions_of
