@@ -1,9 +1,11 @@
 #include "model/trainer_file.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string_view>
 #include <vector>
@@ -281,6 +283,47 @@ void TrainerFile::take(Trainer& t, TrainerState& s) {
   take(t, s.lookups, true);
 }
 
+namespace {
+
+// What symbolic links lead to, be it there or not.
+std::filesystem::path linked(std::filesystem::path path) {
+  std::error_code none;
+  for (int links = 0; links < 40 && std::filesystem::is_symlink(path, none); ++links)
+    path = path.parent_path() / std::filesystem::read_symlink(path, none);
+  return path;
+}
+
+bool write(std::FILE* file, const std::string& content) {
+  if (!file) return false;
+  const bool whole = std::fwrite(content.data(), 1, content.size(), file) == content.size();
+  return std::fclose(file) == 0 && whole;
+}
+
+// By a file beside it, which is no other's. What is no plain file, such as /dev/stdout, cannot be replaced.
+bool replace(const std::string& name, const std::string& content) {
+  std::error_code error;
+  const auto old = std::filesystem::status(name, error);
+  if (!std::filesystem::status_known(old)) return false;  // links in a circle
+  if (std::filesystem::exists(old) && !std::filesystem::is_regular_file(old))
+    return write(std::fopen(name.c_str(), "ab"), content);
+  const std::filesystem::path path = linked(name);
+  std::string part;
+  std::FILE* file = nullptr;
+  for (int n = 0; !file && n < 1000 && (n == 0 || errno == EEXIST); ++n) {
+    part = path.native() + ".part" + (n ? std::to_string(n) : "");
+    file = std::fopen(part.c_str(), "wbx");
+  }
+  if (!file) return false;
+  bool done = write(file, content);
+  error.clear();
+  if (done && std::filesystem::exists(old)) std::filesystem::permissions(part, old.permissions(), error);
+  done = done && std::rename(part.c_str(), path.c_str()) == 0;
+  if (!done) std::remove(part.c_str());
+  return done;
+}
+
+}  // namespace
+
 TrainerState trainer_state(Trainer& trainer, const char* call, bool contents) {
   return TrainerFile::state_of(trainer, call, contents);
 }
@@ -288,14 +331,8 @@ TrainerState trainer_state(Trainer& trainer, const char* call, bool contents) {
 void set_trainer_state(Trainer& trainer, TrainerState state) { TrainerFile::take(trainer, state); }
 
 void save_trainer(Trainer& trainer, const std::string& path) {
-  const std::string content = written(trainer_state(trainer, "Trainer.save()")), part = path + ".part";
-  std::ofstream out(part, std::ios::binary | std::ios::trunc);
-  out << content;
-  out.close();
-  if (!out || std::rename(part.c_str(), path.c_str()) != 0) {
-    std::remove(part.c_str());
-    throw RuntimeError(text("Trainer.save(): cannot write '", path, "'"));
-  }
+  const std::string content = written(trainer_state(trainer, "Trainer.save()"));
+  if (!replace(path, content)) throw RuntimeError(text("Trainer.save(): cannot write '", path, "'"));
 }
 
 void populate_trainer(Trainer& trainer, const std::string& path) {

@@ -232,6 +232,35 @@ def test_disk_full(dy: Any, tmp_path: Path) -> None:
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
+def test_trainers_are_saved_as_models_are(dy: Any, tmp_path: Path) -> None:
+    """Through links, with the rights of the old file, and into what is no plain file."""
+    trainer = dy.AdamTrainer(collection(dy, 1))
+    path = tmp_path / "f"
+    path.write_text("old")
+    path.chmod(0o604)
+    (tmp_path / "f.part").write_text("of the user")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "link").symlink_to("../f")
+    (tmp_path / "again").symlink_to(tmp_path / "folder" / "link")
+    trainer.save(tmp_path / "again")
+    assert (tmp_path / "again").is_symlink() and (tmp_path / "folder" / "link").is_symlink()
+    assert path.read_bytes().startswith(b"#Trainer# ") and stat.S_IMODE(path.stat().st_mode) == 0o604
+    trainer.populate(tmp_path / "again")
+    (tmp_path / "dangling").symlink_to("new")
+    trainer.save(tmp_path / "dangling")
+    assert (tmp_path / "new").read_bytes() == path.read_bytes()
+    assert (tmp_path / "f.part").read_text() == "of the user"
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(RuntimeError, match="cannot write '.*round'"):
+        trainer.save(tmp_path / "round")
+    assert len(list(tmp_path.iterdir())) == 7 and len(list((tmp_path / "folder").iterdir())) == 1
+    read, write = os.pipe()
+    trainer.save(f"/dev/fd/{write}")
+    os.close(write)
+    with os.fdopen(read) as stream:
+        assert stream.readline().startswith("#Trainer# ")
+
+
 def test_rights_and_links(dy: Any, tmp_path: Path) -> None:
     pc = collection(dy, 1)
     path = tmp_path / "f"
