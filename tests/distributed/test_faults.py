@@ -76,7 +76,7 @@ def test_lines_of_the_start_are_printed_once(tmp_path: Path) -> None:
 
 
 FORKS = """
-import os, sys
+import atexit, os, sys, threading, time
 import dynet as dy
 pc = dy.ParameterCollection(); pc.add_parameters(2); trainer = dy.AdamTrainer(pc)
 
@@ -91,6 +91,17 @@ def fork(name):
         raise KeyError("of a child")
     if name == "sum":
         dy.distributed.sum(1)
+    if name == "thread":  # which runs on after the script
+        def later():
+            time.sleep(0.5)
+            open(f"thread{dy.distributed.rank}", "w").close()
+        atexit.register(lambda: os.rename(f"thread{dy.distributed.rank}", f"after{dy.distributed.rank}"))
+        threading.Thread(target=later).start()
+        sys.exit(4)
+    if name == "quiet":
+        sys.stdout.close()
+        sys.stderr = None
+        sys.exit(5)
     if name == "data":
         assert dy.distributed.shard([0, 1, 2]) == [[0, 2], [1]][dy.distributed.rank]
     if name == "save":
@@ -99,7 +110,7 @@ def fork(name):
         os._exit(sum(map(os.path.exists, names)))
 
 
-names = ["exit", "raise", "sum", "save", "data"]
+names = ["exit", "raise", "sum", "save", "thread", "quiet", "data"]
 statuses = [fork(name) for name in names]
 if all(status is not None for status in statuses):
     print(dy.distributed.gather([statuses]))
@@ -111,6 +122,7 @@ def test_processes_that_ranks_fork(tmp_path: Path, mpi: str) -> None:
     """They end as they would without MPI, save on rank 0 only, and cannot meet other ranks."""
     (tmp_path / "forks.py").write_text(FORKS)
     result = job([tmp_path / "forks.py"], 2, mpi, ("--timeout", 5), tmp_path)
-    statuses = [[3, 1, 1, 2, 0], [3, 1, 1, 0, 0]]
+    statuses = [[3, 1, 1, 2, 4, 5, 0], [3, 1, 1, 0, 4, 5, 0]]
     assert (result.returncode, result.stdout) == (0, f"{statuses}\n"), result.stdout + result.stderr
     assert "sum(): a process that rank 0 has forked cannot meet the ranks" in result.stderr
+    assert sorted(path.name for path in tmp_path.glob("after*")) == ["after0", "after1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import operator
 import os
 import random
@@ -100,6 +101,23 @@ def _seed_streams(seed: int) -> None:
     config.use_seed(seed)
 
 
+def _compare_hashes(every: list[int]) -> None:
+    if len(set(every)) > 1:
+        print(
+            "dynet_compat: sets of strings have another order on each rank, and so has what is numbered "
+            "by them; set PYTHONHASHSEED=0, or sort them",
+            file=sys.stderr,
+        )
+
+
+def flush_output() -> None:
+    """As Python does at its end: a script may have closed its output, or have none."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not getattr(stream, "closed", False):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+
+
 def _leave_core() -> None:
     """Trainers and losses are those of one process again."""
     _core._set_trainer_hooks()
@@ -125,7 +143,8 @@ class Job(atomic.Role):
             share_cores(self.group.rank, [place.cores for place in every])
         places.refuse_mix(every)
         self._level_kernels([place.isa for place in every])
-        self._compare_hashes([place.word for place in every])
+        if self.group.rank == 0:
+            _compare_hashes([place.word for place in every])
         self.shards_batch_map = settings.shard_batch_map
         self._own_stream = False
         self._means = settings.gradients == "mean"
@@ -169,14 +188,6 @@ class Job(atomic.Role):
             )
         if len(set(every)) > 1 and self.group.rank == 0:
             print(f"dynet_compat: ranks have different processors; all use {common} kernels", file=sys.stderr)
-
-    def _compare_hashes(self, every: list[int]) -> None:
-        if len(set(every)) > 1 and self.group.rank == 0:
-            print(
-                "dynet_compat: sets of strings have another order on each rank, and so has what is numbered "
-                "by them; set PYTHONHASHSEED=0, or sort them",
-                file=sys.stderr,
-            )
 
     def _overlaps(self, settings: Settings, hosts: list[str]) -> bool:
         """Whether updates go on while the script does: it pays where ranks are on several machines."""
@@ -350,16 +361,14 @@ class Job(atomic.Role):
             traceback.print_exc()
             if self.group.size > 1:
                 abort(self.group.comm, 1)
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush_output()
             os._exit(1)
         self.leave()
 
     def leave(self) -> None:
         """Ends the process where ranks were lost: MPI_Finalize would wait for them."""
         if self.group.has_lost:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush_output()
             os._exit(int(hasattr(sys, "last_value")))  # 1 after an exception
 
     def end(self) -> None:

@@ -8,6 +8,7 @@ import atexit
 import os
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -104,9 +105,9 @@ def _forks_end_here() -> Iterator[None]:
         else:
             print(error.code, file=sys.stderr)
     if os.getpid() != rank:
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
         atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        job.flush_output()
         os._exit(status & 0xFF)
 
 
