@@ -53,6 +53,7 @@ class Checkpoints:
         os.makedirs(folder, exist_ok=True)
         self._files = KeptFiles(folder) if group.rank == 0 else None
         self._target = self._read()
+        self._run = ""  # which run this is, however often it was resumed
         self._seed = 0
         self._fresh: list[bytes] = []  # results since the last checkpoint, pickled
         self._replayed = 0
@@ -61,8 +62,9 @@ class Checkpoints:
 
     def begin(self) -> None:
         """The script is about to run."""
+        self._run = (self._target or {}).get("run") or os.urandom(8).hex()
         if self._files:
-            self._files.begin(None if self._target is None else _name_of(self._target))
+            self._files.begin(None if self._target is None else self._name_of(self._target))
         self._group.from_rank(None, 0)  # no rank loads a file before
         if self._target is not None:
             if self._group.rank == 0:
@@ -102,6 +104,11 @@ class Checkpoints:
         """The script saves over that file."""
         if self._files:
             self._files.keep(path)
+
+    def replaced(self, path: str) -> None:
+        """The script has saved over it."""
+        if self._files:
+            self._files.saved(path)
 
     def seed_of_run(self, seed: int, given: bool) -> int:
         """The seed of the run that is resumed, else `seed`, which checkpoints keep."""
@@ -181,6 +188,11 @@ class Checkpoints:
             f"{self._file} was written after update {self._target['updates']}, and the program ended after "
             f"{self._exchange.updates} on its way there: it has fewer updates now"
         )
+
+    def ended_well(self) -> None:
+        """What the program has saved stays when it is started again."""
+        if self._files:
+            self._files.restart(None)
 
     def _restore(self, target: dict[str, Any]) -> None:
         trainers = self._exchange.trainers()
@@ -263,16 +275,15 @@ class Checkpoints:
         contents = {
             "version": _VERSION, "ranks": self._group.size, "updates": self._exchange.updates,
             "place": place, "results": results, "trainers": trainers, "ranks' own": own, "seed": self._seed,
+            "run": self._run,
         }  # fmt: skip
         with whole(self._file) as new:
             new.write(pickle.dumps(contents, 4))
         if self._files:
-            self._files.restart(_name_of(contents))
+            self._files.restart(self._name_of(contents))
 
-
-def _name_of(checkpoint: dict[str, Any]) -> list[Any]:
-    """Of those of one run."""
-    return [checkpoint["updates"], checkpoint["place"]]
+    def _name_of(self, checkpoint: dict[str, Any]) -> list[Any]:
+        return [self._run, checkpoint["updates"], checkpoint["place"]]
 
 
 def _gradients(collection: Any) -> tuple[Any, list[tuple[Any, ...]]]:

@@ -156,6 +156,7 @@ class Job(atomic.Role):
             self.checkpoints = Checkpoints(self.group, self.exchange, settings.checkpoint, settings.every)
         self.seed = self._common_seed(settings.seed)
         self._saves = Saves(self.group)
+        self.has_failed = False  # the program has ended by an exception
         _core._allow_empty_sums(True)
         self._set_share()
         if self.checkpoints:
@@ -169,7 +170,7 @@ class Job(atomic.Role):
         """What trainers call."""
         return {
             "made": self.exchange.made, "update": self._update, "before_save": self._before_save,
-            "after_save": lambda trainer, path: self.saved(os.fsdecode(path)),
+            "after_save": self._after_save,
             "before_load": lambda trainer: self.before_load(),
         }  # fmt: skip
 
@@ -281,6 +282,10 @@ class Job(atomic.Role):
         if self.checkpoints and not self.group.is_forked:
             self.checkpoints.replaces(path)
 
+    def replaced(self, path: str) -> None:
+        if self.checkpoints and not self.group.is_forked:
+            self.checkpoints.replaced(path)
+
     def saved(self, path: str) -> None:
         if not self._catching_up and not self.group.is_forked:
             self.exchange.settle()
@@ -292,6 +297,10 @@ class Job(atomic.Role):
         else:
             self.saved(os.fsdecode(path))
         return self.writes
+
+    def _after_save(self, trainer: Any, path: Any) -> None:
+        self.replaced(os.fsdecode(path))
+        self.saved(os.fsdecode(path))
 
     def before_load(self) -> None:
         if self.group.is_forked:
@@ -386,5 +395,7 @@ class Job(atomic.Role):
                 self.checkpoints.end()
             said = self.group.announce("end of program, updates:", self.exchange.updates)
             self.group.complete(lambda: self.group.meet(said))
+            if self.checkpoints and not self.has_failed and not hasattr(sys, "last_value"):
+                self.checkpoints.ended_well()
         finally:
             self.group.close()

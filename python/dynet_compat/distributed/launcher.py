@@ -82,6 +82,8 @@ def main(arguments: Sequence[str]) -> int:
                 mine.leave()
     except BaseException:
         if comm is None:
+            if state.job:
+                state.job.has_failed = True
             raise
         end_job(comm, traceback.format_exc())
     return 0

@@ -273,6 +273,9 @@ class Role:
     def replaces(self, path: str) -> None:
         """This process is about to replace a file."""
 
+    def replaced(self, path: str) -> None:
+        """It has."""
+
     def saved(self, path: str) -> None:
         """A file was replaced, or, where this process does not write, would have been; `path` is the
         program's."""
@@ -321,4 +324,5 @@ def replacing(path: str, append: bool = False) -> Iterator[NewFile]:
     role.replaces(path)
     with whole(path, append) as new:
         yield new
+    role.replaced(path)
     role.saved(path)

@@ -184,6 +184,8 @@ def replacing_pair(data: str, meta: str, meta_contents: bytes) -> Iterator[NewFi
         new_data.discard()
         if new_meta is not None:
             new_meta.discard()
+    for replaced in (data, meta):
+        atomic.role.replaced(replaced)
     atomic.role.saved(path)
 
 
