@@ -56,14 +56,28 @@ from dynet import tanh
 model = dy.ParameterCollection()
 W = model.add_parameters((2, 2))
 trainer = dy.SimpleSGDTrainer(model)
+seen = []
+
+
+def counted(op):
+    def counts(*arguments):
+        seen.append(op)
+        return op(*arguments)
+    return counts
+
+
+dy.logistic = counted(dy.logistic)
+dy.StandardSoftmaxBuilder.full_logits = counted(dy.StandardSoftmaxBuilder.full_logits)
+softmax = dy.StandardSoftmaxBuilder(2, 3, model)
 for graph in range(60):
     dy.renew_cg()
     x = dy.inputVector([0.1, 0.2])
     for i in range(900):
         x = tanh(x) + x * 0.5
-    y = dy.squared_norm(W * x)
+    y = dy.squared_norm(W * dy.logistic(x)) + dy.squared_norm(softmax.full_logits(x))
     y.backward()
     trainer.update()
+print("of the script", len(seen))
 print("hooked", "hook" in repr(dy.Expression.__add__), "hook" in repr(dy.squared_norm))
 """
 
@@ -74,6 +88,7 @@ def test_hooks_of_ops_go_after_many_calls(command: Any, tmp_path: Path) -> None:
     done = command(*SELF, script)
     assert done.status == 0, done.out
     assert all("hooked False False" in output for output in done.result["outputs"])
+    assert all("of the script 120\n" in output for output in done.result["outputs"])
     assert "sampled: the first 100000 calls were compared" in done.out
 
 

@@ -25,14 +25,14 @@ class Hooks:
 
     Attributes:
         wrapped: number of a function -> its hook; of a class -> the class.
-        of_ops: hooks of ops: the class or dict that they are in, name, what was there.
+        of_ops: hooks of ops: the class or dict that they are in, name, what was there, the hook.
         codes: of the lines that read; keeps the numbers of code objects their own.
     """
 
     def __init__(self, log: Any) -> None:
         self.log = log
         self.wrapped: dict[int, Any] = {}
-        self.of_ops: list[tuple[Any, str, Any]] = []
+        self.of_ops: list[tuple[Any, str, Any, Any]] = []
         self.codes: list[Any] = []
 
     def instrument(self, modules: list[types.ModuleType], side: str) -> None:
@@ -51,7 +51,7 @@ class Hooks:
                     ):
                         space[name] = made = self.hook(value, kind, name, None)
                         if kind == instrument.OP and made is not value:
-                            self.of_ops.append((space, name, value))
+                            self.of_ops.append((space, name, value, made))
         inner = [v for v in vars(modules[0]).values() if isinstance(v, type)]
         for cls in inner:
             for base in cls.__mro__[1:-1]:
@@ -70,14 +70,16 @@ class Hooks:
                 if hook is not original:
                     instrument.patch(cls, name, hook)
                     if kind == instrument.OP:
-                        self.of_ops.append((cls, name, original))
+                        self.of_ops.append((cls, name, original, hook))
 
     def remove_op_hooks(self) -> None:
-        """Give ops their functions back. Names that the script has imported keep their hooks."""
-        for owner, name, original in self.of_ops:
+        """Give ops their functions back. Names that the script has imported keep their hooks, and those that
+        it has assigned to keep what it put there."""
+        for owner, name, original, hook in self.of_ops:
             if isinstance(owner, dict):
-                owner[name] = original
-            else:
+                if owner.get(name) is hook:
+                    owner[name] = original
+            elif owner.__dict__.get(name) is hook:
                 instrument.patch(owner, name, original)
         self.of_ops.clear()
 
