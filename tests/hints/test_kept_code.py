@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Callable
 
 import dynet_compat as dy
@@ -168,6 +169,109 @@ def test_what_is_not_whole_or_not_the_users_own(
     assert len(looks) == 2, "the file was not written again"
 
 
+SHAPES = {
+    "meanings": lambda key, meanings, fields: (key, list(meanings), fields),
+    "fewer fields": lambda key, meanings, fields: (key, meanings, fields[:-2]),
+    "fewer parts": lambda key, meanings, fields: (key, meanings),
+    "no code": lambda key, meanings, fields: (key, meanings, ("a", "b", *fields[2:])),
+    "no region": lambda key, meanings, fields: (key, meanings, (*fields[:2], {"r": ()}, *fields[3:])),
+    "no source": lambda key, meanings, fields: (key, meanings, (*fields[:2], {"r": (1, 2, 3)}, *fields[3:])),
+    "no heads": lambda key, meanings, fields: (key, meanings, (*fields[:3], {}, *fields[4:])),
+    "no programs": lambda key, meanings, fields: (
+        key, meanings, (*fields[:4], [(p, (), h) for p, _, h in fields[4]], *fields[5:])
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_whole_but_of_another_shape(
+    rewritten: Any, looks: list[str], folder: Path, shape: str
+) -> None:
+    first = rewritten()[1]
+    [file] = folder.iterdir()
+    data = cache.read(str(file), kept._KIND)
+    assert data
+    cache.write(str(file), kept._KIND, marshal.dumps(SHAPES[shape](*marshal.loads(data))))
+    assert set(rewritten()[1].codes) == set(first.codes) and len(looks) == 2
+    rewritten()
+    assert len(looks) == 2, "the file was not written again"
+
+
+def with_other_names(code: CodeType) -> CodeType:
+    """The code, and that of the functions in it, by a compiler that names free names otherwise."""
+    constants = tuple(with_other_names(c) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.replace(co_consts=constants, co_names=tuple(name + "_" for name in code.co_names))
+
+
+def test_code_that_fits_no_function(rewritten: Any, looks: list[str], folder: Path) -> None:
+    """As another compiler makes it of the same text."""
+    module, first = rewritten()
+    [file] = folder.iterdir()
+    data = cache.read(str(file), kept._KIND)
+    assert data
+    key, meanings, (old, *fields) = marshal.loads(data)
+    names = tuple(name + "_" for name in old.co_names)
+    cache.write(str(file), kept._KIND, marshal.dumps((key, meanings, (old.replace(co_names=names), *fields))))
+    rewritten()
+    assert len(looks) == 1, "the functions are the same"
+    cache.write(str(file), kept._KIND, marshal.dumps((key, meanings, (with_other_names(old), *fields))))
+    module, again = rewritten()
+    assert len(looks) == 2 and set(again.codes) == set(first.codes)
+    assert any(module.chain.__code__ is new for _, new in again.codes.values())
+    rewritten()
+    assert len(looks) == 2, "the file was not written again"
+
+
+def test_a_file_that_cannot_be_read(
+    rewritten: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing is kept where the package's own files cannot be looked at, or there is no working folder."""
+
+    def fails(_: str) -> None:
+        raise OSError("no such device")
+
+    kept._rewriter.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(kept.os, "scandir", fails)
+        assert rewritten()[1].codes
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setenv("DYNET_COMPAT_CACHE", "relative")
+    assert rewritten()[1].codes
+    assert cache.own_folder("kernels") == ""
+
+
+def test_a_cache_of_another_user(
+    rewritten: Any, looks: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    rewritten()
+    [file] = folder.iterdir()
+    before = file.stat().st_mtime_ns
+    user = os.geteuid() + 1
+    monkeypatch.setattr(cache.os, "geteuid", lambda: user)
+    for _ in range(2):
+        assert rewritten()[1].codes
+    assert len(looks) == 3 and file.stat().st_mtime_ns == before and not caplog.records
+
+
+def test_another_version_or_another_api(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Files of packages may all have the same time."""
+    own = kept._rewriter.__wrapped__
+    first = own()
+    with monkeypatch.context() as patched:
+        patched.setattr(kept, "__compat_version__", "another")
+        assert own() != first
+    text = Path(kept.api.__file__).read_bytes()
+    for name, content in {"same.py": text, "api.py": text[:-1] + b" "}.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        os.utime(path, ns=(os.stat(kept.api.__file__).st_mtime_ns,) * 2)
+        monkeypatch.setattr(kept.api, "__file__", str(path))
+        assert (own() == first) == (content == text)
+
+
 def test_nowhere_to_keep_it(rewritten: Any, looks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("", "/proc/nowhere"):
         monkeypatch.setenv("DYNET_COMPAT_CACHE", place)
@@ -188,6 +292,28 @@ def test_files_are_limited(
     assert len(list(folder.iterdir())) == 3
 
 
+def test_what_cannot_be_removed_stays_alone(tmp_path: Path) -> None:
+    (tmp_path / "a folder").mkdir()
+    for i in range(4):
+        (tmp_path / f"{i}.code").write_bytes(b"")
+    for age, name in enumerate(["3.code", "2.code", "1.code", "0.code", "a folder"]):
+        os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
+    cache.remove_oldest(str(tmp_path), 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2.code", "3.code", "a folder"]
+
+
+def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
+    """Files that a process may be writing stay."""
+    for name in ("x.code.1-aa.tmp", "x.code.2-bb.tmp", "y.code"):
+        (tmp_path / name).write_bytes(b"")
+    for name in ("x.code.1-aa.tmp", "y.code"):
+        os.utime(tmp_path / name, (1e9, 1e9))
+    assert cache.write(str(tmp_path / "x.code"), b"kind", b"")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.code", "x.code.2-bb.tmp", "y.code"]
+    cache.remove_oldest(str(tmp_path), 2)
+    assert len(list(tmp_path.iterdir())) == 3, "what is being written is none of the files that count"
+
+
 def test_in_processes(tmp_path: Path) -> None:
     """The second run of a script does what the first did, and loads no rewriter."""
     script = tmp_path / "main.py"
@@ -201,3 +327,16 @@ def test_in_processes(tmp_path: Path) -> None:
     outputs = [run.stdout.splitlines() for run in runs]
     assert outputs[0][:-1] == outputs[1][:-1] and [o[-1] for o in outputs] == ["True", "False"]
     assert all("recorded" in run.stderr for run in runs)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code that knows columns came with Python 3.11")
+def test_a_run_without_columns_in_between(tmp_path: Path) -> None:
+    """Its code differs from that of other runs, which it leaves alone."""
+    script = tmp_path / "main.py"
+    script.write_text(SOURCE + "for _ in range(5):\n    dy.renew_cg(); print(use())\n")
+    environment = {**os.environ, "DYNET_COMPAT_HINTS": "auto", "DYNET_COMPAT_REPORT": "1"}
+    for options in (["-X", "no_debug_ranges"], [], ["-X", "no_debug_ranges"], []):
+        command = [sys.executable, *options, script]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert "by one call" in run.stderr and "no region" not in run.stderr, (options, run.stderr)
+    assert len(list((tmp_path / "cache" / "rewritten").iterdir())) == 2

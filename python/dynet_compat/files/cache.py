@@ -11,11 +11,14 @@ import contextlib
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterable
 from typing import Optional
 
 _DIGEST = 64  # hexadecimal digits of SHA-256
 _MOST_BYTES = 1 << 30  # of one file: anything larger is not ours
+_TEMPORARY = ".tmp"
+_LEFT = 3600  # seconds after which nobody is still writing a temporary file
 
 
 def key_of(parts: Iterable[str]) -> str:
@@ -63,10 +66,10 @@ def own_folder(*names: str) -> str:
 
     The cache itself may be any folder that the user has chosen; those in it are the user's alone.
     """
-    folder = root()
-    if not folder:
-        return ""
     try:
+        folder = root()  # the working folder, to which it may be relative, can be gone
+        if not folder:
+            return ""
         os.makedirs(folder, mode=0o700, exist_ok=True)
     except OSError:
         return ""
@@ -98,7 +101,7 @@ def read(path: str, kind: bytes) -> Optional[bytes]:
 
 def write(path: str, kind: bytes, body: bytes) -> bool:
     """Writes a file that begins with the line `kind`; False where that is not possible, which is no error."""
-    temporary = f"{path}.{os.getpid()}-{os.urandom(6).hex()}.tmp"
+    temporary = f"{path}.{os.getpid()}-{os.urandom(6).hex()}{_TEMPORARY}"
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
@@ -108,14 +111,35 @@ def write(path: str, kind: bytes, body: bytes) -> bool:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         return False
+    _remove_leftovers(os.path.dirname(path))
     return True
 
 
 def remove_oldest(folder: str, most: int) -> None:
     """Removes the files that were written first, so that so many stay."""
-    with contextlib.suppress(OSError):  # somebody else removes them, too
-        names = os.listdir(folder)
-        if len(names) > most:
-            paths = sorted((os.path.join(folder, name) for name in names), key=os.path.getmtime)
-            for path in paths[:-most]:
-                os.unlink(path)
+    files = [(age, path) for age, path in _files(folder) if not path.endswith(_TEMPORARY)]
+    for _, path in sorted(files)[:-most]:
+        _remove(path)
+
+
+def _remove_leftovers(folder: str) -> None:
+    """Removes what processes were writing when they were killed."""
+    for written, path in _files(folder):
+        if path.endswith(_TEMPORARY) and time.time() - written > _LEFT:
+            _remove(path)
+
+
+def _files(folder: str) -> list[tuple[float, str]]:
+    """The files of a folder, and when each was written; other processes may remove them meanwhile."""
+    found = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            with contextlib.suppress(OSError):
+                found.append((os.lstat(path).st_mtime, path))
+    return found
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):  # it is gone, or not ours to remove: the others still are
+        os.unlink(path)

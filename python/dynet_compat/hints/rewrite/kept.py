@@ -7,6 +7,7 @@ to be so again.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -16,9 +17,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from ... import _core
+from ... import __compat_version__, _core
 from ...files import cache
-from .linking import FoundRegion, Refusal, RewrittenCode
+from ..analysis import api
+from .linking import FoundRegion, LinkedModule, Refusal, RewrittenCode, link
 from .recording import look_up, meaning
 
 _KIND = b"dynet_compat rewritten code 1\n"
@@ -37,25 +39,28 @@ class KeptCode:
     def __init__(self, source: bytes, filename: str, wanted: Optional[set[str]]) -> None:
         functions = ["all"] if wanted is None else ["some", *sorted(wanted)]
         digest = hashlib.sha256(source).hexdigest()
-        self.key = cache.key_of([_rewriter(), filename, digest, *functions])
-        folder = cache.own_folder("rewritten")
-        name = cache.key_of([filename, str(sys.implementation.cache_tag), str(sys.flags.optimize)])
-        self.path = os.path.join(folder, name + ".code") if folder else ""
+        compiler = [str(sys.implementation.cache_tag), str(sys.flags.optimize), str(_has_columns())]
+        self.key = self.path = ""
+        with contextlib.suppress(OSError):  # then nothing is kept
+            self.key = cache.key_of([_rewriter(), filename, digest, *functions])
+            folder = cache.own_folder("rewritten")
+            name = cache.key_of([filename, *compiler])
+            self.path = os.path.join(folder, name + ".code") if folder else ""
 
-    def read(self, names: dict[str, Any]) -> Optional[RewrittenCode]:
+    def read(self, names: dict[str, Any]) -> Optional[LinkedModule]:
         """What was kept, if it is what the rewriter would make of a module with this dict."""
         data = cache.read(self.path, _KIND) if self.path else None
         if data is None:
             return None
         try:
             key, meanings, fields = marshal.loads(data)
-        except (ValueError, EOFError, TypeError):
-            return None
-        if key != self.key or any(meaning(look_up(names, name)) != m for name, m in meanings.items()):
-            return None
-        code = RewrittenCode(*fields)
-        found, refused = [FoundRegion(*f) for f in code.found], [Refusal(*r) for r in code.refused]
-        return code._replace(found=found, refused=refused)
+            if key != self.key or any(meaning(look_up(names, name)) != m for name, m in meanings.items()):
+                return None
+            code = RewrittenCode(*fields)
+            found, refused = [FoundRegion(*f) for f in code.found], [Refusal(*r) for r in code.refused]
+            return link(code._replace(found=found, refused=refused), {})
+        except (ArithmeticError, AttributeError, EOFError, LookupError, TypeError, ValueError):
+            return None  # whole, but not of the form that write() gives it
 
     def write(self, code: RewrittenCode, meanings: Mapping[str, str]) -> None:
         """Keep what the rewriter made. `meanings`: what it learned of the module's names."""
@@ -75,6 +80,17 @@ class KeptCode:
 def _rewriter() -> str:
     """Another text for each rewriter, and for each Python whose code it makes."""
     here = os.path.dirname(os.path.abspath(__file__))
-    files = [str(_core.__file__), *sorted(entry.path for entry in os.scandir(here) if entry.is_file())]
-    stats = [os.stat(file) for file in files]
-    return cache.key_of([importlib.util.MAGIC_NUMBER.hex(), *(f"{s.st_mtime_ns} {s.st_size}" for s in stats)])
+    own = sorted(entry.path for entry in os.scandir(here) if entry.name.endswith(".py"))
+    digests = []
+    for path in [*own, str(api.__file__)]:
+        with open(path, "rb") as file:  # installers may give files of all versions the same time
+            digests.append(hashlib.sha256(file.read()).hexdigest())
+    core = os.stat(str(_core.__file__))
+    versions = [importlib.util.MAGIC_NUMBER.hex(), __compat_version__, f"{core.st_mtime_ns} {core.st_size}"]
+    return cache.key_of([*versions, *digests])
+
+
+def _has_columns() -> bool:
+    """Does code that this Python compiles know columns? With -X no_debug_ranges it does not, and differs."""
+    code = compile("None", "", "eval")
+    return hasattr(code, "co_positions") and next(code.co_positions())[2] is not None

@@ -15,6 +15,7 @@ from .linking import LinkedModule, link
 if TYPE_CHECKING:
     from ..hints_file import IndependentCalls, IndependentLoop
 
+_Codes = dict[Key, tuple[types.CodeType, types.CodeType]]
 
 _WRITTEN = frozenset(
     (type(None), type(...), bool, int, float, complex, str, bytes, tuple, frozenset, slice)
@@ -45,22 +46,27 @@ def rewrite_module(
     filename = functions[0].__code__.co_filename if functions else str(module.__file__)
     loops = list(loops)
     file = KeptCode(source, filename, wanted) if kept and isinstance(source, bytes) and not loops else None
-    code, constants = file.read(vars(module)) if file else None, {}
-    if code is None:
-        from .rewriter import Rewriter  # here, as most scripts were looked at before
+    linked = file.read(vars(module)) if file else None
+    if linked and (replace_code(linked.codes, functions) or not _differs(linked.codes, functions)):
+        return linked
+    from .rewriter import Rewriter  # here, as most scripts were looked at before
 
-        rewriter = Rewriter(source, filename, vars(module), wanted, loops)
-        code, constants = rewriter.rewritten(), rewriter.constants
-        if file:
-            file.write(code, rewriter.module.meanings)
-    linked = link(code, constants)
+    rewriter = Rewriter(source, filename, vars(module), wanted, loops)
+    code = rewriter.rewritten()
+    if file:
+        file.write(code, rewriter.module.meanings)
+    linked = link(code, rewriter.constants)
     replace_code(linked.codes, functions)
     return linked
 
 
-def replace_code(
-    codes: dict[Key, tuple[types.CodeType, types.CodeType]], functions: list[types.FunctionType]
-) -> int:
+def _differs(codes: _Codes, functions: list[types.FunctionType]) -> bool:
+    """Is there a function where the code has one, so that the code was made for another?"""
+    places = {key[-1] for key in codes}
+    return any((f.__code__.co_name, f.__code__.co_firstlineno) in places for f in functions)
+
+
+def replace_code(codes: _Codes, functions: list[types.FunctionType]) -> int:
     """Give functions that have the old code the new one; returns their number."""
     by_place = {key[-1]: pair for key, pair in codes.items()}
     n = 0
