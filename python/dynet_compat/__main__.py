@@ -54,7 +54,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if given and given[0] in _COMMANDS:
         module, _ = _COMMANDS[given[0]]
         return int(import_module(module, __package__).main(given[1:]))
-    chosen = parser.parse_args(given)
+    chosen = parser.parse_args(_with_m_apart(given))
     if chosen.command is None:
         parser.print_help()
         return 2
@@ -74,11 +74,19 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser.error(str(error))
     if chosen.explain:
         os.environ["DYNET_COMPAT_REPORT"] = "lines"
-        stem = chosen.script.replace(".", os.sep) if chosen.module else os.path.splitext(chosen.script)[0]
-        if not os.path.exists(f"{stem}.dyhints"):
-            os.environ.setdefault("DYNET_COMPAT_HINTS", "auto")
-    run(chosen.script, chosen.arguments, trusted, chosen.module)
+    run(chosen.script, chosen.arguments, trusted, chosen.module, chosen.explain)
     return 0
+
+
+def _with_m_apart(given: list[str]) -> list[str]:
+    """`run -mname` as `run -m name`: argparse takes the name for more flags."""
+    for i, word in enumerate(given):
+        if i and given[i - 1] != "--trust":
+            if word == "-m" or not word.startswith("-"):
+                break  # what follows is the module or the program's
+            if word.startswith("-m"):
+                return [*given[:i], "-m", word[2:], *given[i + 1 :]]
+    return given
 
 
 if __name__ == "__main__":

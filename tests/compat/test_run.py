@@ -152,6 +152,39 @@ def test_errors_of_modules(tmp_path: Path) -> None:
     for name in ("needy", "deep.part"):
         assert "No module named 'nothing_here'" in run_module(tmp_path, name, code=1).stderr
     assert run_module(tmp_path, "_struct", code=1).stderr.endswith("is not a module of Python code\n")
+    for name in (".needy", "..", "", "__main__"):
+        assert run_module(tmp_path, name, code=1).stderr == f"{name!r} is not the full name of a module\n"
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "__init__.py").write_text("", encoding="utf-8")
+    assert run_module(tmp_path, "bare", code=1).stderr == (
+        "bare is a package without a module __main__, so it cannot be executed directly\n"
+    )
+    for name in ("bare.", "bare..part", "__main__.part"):
+        assert run_module(tmp_path, name, code=1).stderr == f"no module named {name}\n"
+
+
+def test_name_of_a_module_without_a_space(tmp_path: Path) -> None:
+    """As `python -mname`; what follows the name is the module's own."""
+    (tmp_path / "part.py").write_text("import sys\nprint(sys.argv[1:])\n", encoding="utf-8")
+    base = [sys.executable, "-m", "dynet_compat", "run", "--trust", "a.B"]
+    for command in (["-mpart", "-mx", "-m"], ["-m", "part", "-mx", "-m"], ["part.py", "-mx", "-m"]):
+        done = subprocess.run([*base, *command], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        assert done.stdout == "['-mx', '-m']\n", done.stderr
+
+
+@pytest.mark.parametrize("name", ["package.part", "package"])
+def test_hints_beside_the_file_of_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Wherever that is, --explain uses what is there."""
+    package = tmp_path / "elsewhere" / "package"
+    package.mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    for stem in ("part", "__main__"):
+        (package / f"{stem}.py").write_text("import dynet as dy\ndy.renew_cg()\n", encoding="utf-8")
+        (package / f"{stem}.dyhints").write_text("no hints", encoding="utf-8")
+    assert "hints not used" in run_module(tmp_path, name, options=["--explain"]).stderr
 
 
 def test_future_of_the_package_is_not_the_script_s(tmp_path: Path) -> None:

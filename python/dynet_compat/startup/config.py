@@ -178,6 +178,11 @@ def script_follows() -> bool:
     return any(os.path.dirname(file) == SHIMS_FOLDER for file in files)
 
 
+def hints_beside(script: str) -> str:
+    """The hints file that belongs to a script."""
+    return os.path.splitext(os.path.realpath(script))[0] + ".dyhints"
+
+
 def prepare_hints() -> None:
     """Use the hints of the script that is the main module now, where there are any; not for a drawing."""
     if _State.drawing or "--dynet-viz" in getattr(sys, "argv", []):
@@ -187,7 +192,7 @@ def prepare_hints() -> None:
         script = getattr(sys.modules.get("__main__"), "__file__", None)
         if not script or not script.endswith((".py", ".pyw")):
             return
-        setting = os.path.splitext(os.path.realpath(script))[0] + ".dyhints"
+        setting = hints_beside(script)
         if not os.path.exists(setting):
             return
     from ..hints import runtime

@@ -10,8 +10,8 @@ import re
 import sys
 import types
 from collections.abc import Sequence
-from importlib.machinery import SourceFileLoader
-from typing import Any, NamedTuple
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from typing import Any, NamedTuple, Optional
 
 from ..files.pickle_names import VARIABLE, trusted_by_environment
 from . import config, shims
@@ -36,16 +36,16 @@ def _script(path: str) -> _Program:
 
 def _module(name: str) -> _Program:
     """As `python -m` finds it: packages of the module are imported, and a package stands for its __main__."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError as error:
-        if not f"{name}.".startswith(f"{error.name}."):
-            raise  # a package of the module imports what there is not
-        spec = None
+    if name.startswith(".") or name in ("", "__main__"):
+        sys.exit(f"{name!r} is not the full name of a module")
+    spec = _spec(name)
     if spec is None:
         sys.exit(f"no module named {name}")
     if spec.submodule_search_locations is not None:
-        return _module(f"{name}.__main__")
+        package, name = name, f"{name}.__main__"
+        spec = _spec(name)
+        if spec is None or spec.submodule_search_locations is not None:
+            sys.exit(f"{package} is a package without a module __main__, so it cannot be executed directly")
     if not isinstance(spec.loader, SourceFileLoader):
         sys.exit(f"{name} is not a module of Python code")
     code = spec.loader.get_code(name)
@@ -54,7 +54,26 @@ def _module(name: str) -> _Program:
     return _Program(spec.loader.get_source(name) or "", code, names)
 
 
-def run(script: str, arguments: Sequence[str], trusted: Sequence[str] = (), module: bool = False) -> None:
+def _spec(name: str) -> Optional[ModuleSpec]:
+    """Of a module; None: there is none. Errors that its packages raise are theirs."""
+    try:
+        package = name.rpartition(".")[0]
+        if package:
+            importlib.import_module(package)
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise  # a package of the module imports what there is not
+        return None
+
+
+def run(
+    script: str,
+    arguments: Sequence[str],
+    trusted: Sequence[str] = (),
+    module: bool = False,
+    explained: bool = False,
+) -> None:
     """Run a script as the main program, as `python script.py` does; its `import dynet` gets this package.
 
     Args:
@@ -62,6 +81,7 @@ def run(script: str, arguments: Sequence[str], trusted: Sequence[str] = (), modu
         arguments: its command line.
         trusted: names that `dy.load` trusts, in addition to those of DYNET_COMPAT_TRUSTED.
         module: whether `script` is the name of a module, to be run as by `python -m`.
+        explained: whether hints are made for this run where the program has none beside it.
     """
     shims.install()
     if trusted:
@@ -76,5 +96,7 @@ def run(script: str, arguments: Sequence[str], trusted: Sequence[str] = (), modu
     main_module = types.ModuleType("__main__")
     vars(main_module).update(__builtins__=builtins, __cached__=None, **program.names)
     sys.modules["__main__"] = main_module  # and it stays: for pickles, threads and what runs at exit
+    if explained and not os.path.exists(config.hints_beside(program.names["__file__"])):
+        os.environ.setdefault("DYNET_COMPAT_HINTS", "auto")
     config.prepare_hints()
     exec(program.code, vars(main_module))
