@@ -222,9 +222,7 @@ def test_code_that_fits_no_function(rewritten: Any, looks: list[str], folder: Pa
     assert len(looks) == 2, "the file was not written again"
 
 
-def test_a_file_that_cannot_be_read(
-    rewritten: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_read(rewritten: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing is kept where the package's own files cannot be looked at, or there is no working folder."""
 
     def fails(_: str) -> None:
@@ -340,3 +338,22 @@ def test_a_run_without_columns_in_between(tmp_path: Path) -> None:
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         assert "by one call" in run.stderr and "no region" not in run.stderr, (options, run.stderr)
     assert len(list((tmp_path / "cache" / "rewritten").iterdir())) == 2
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code that knows columns came with Python 3.11")
+def test_modules_that_were_compiled_without_columns_are_looked_at_once(tmp_path: Path) -> None:
+    """Their functions stay as they are, which another look would not change."""
+    (tmp_path / "helper.py").write_text(SOURCE)
+    script = tmp_path / "main.py"
+    script.write_text(
+        "import sys, helper, dynet_compat as dy\ndy.renew_cg()\nhelper.use()\n"
+        "print('dynet_compat.hints.rewrite.rewriter' in sys.modules)\n"
+    )
+    environment = {**os.environ, "DYNET_COMPAT_HINTS": "auto"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    outputs = []
+    for options in (["-X", "no_debug_ranges"], [], []):
+        command = [sys.executable, *options, script]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        outputs.append(run.stdout)
+    assert outputs == ["True\n", "True\n", "False\n"]

@@ -14,6 +14,7 @@ import importlib.util
 import marshal
 import os
 import sys
+import types
 from collections.abc import Mapping
 from typing import Any, Optional
 
@@ -39,7 +40,8 @@ class KeptCode:
     def __init__(self, source: bytes, filename: str, wanted: Optional[set[str]]) -> None:
         functions = ["all"] if wanted is None else ["some", *sorted(wanted)]
         digest = hashlib.sha256(source).hexdigest()
-        compiler = [str(sys.implementation.cache_tag), str(sys.flags.optimize), str(_has_columns())]
+        columns = has_columns(compile("None", "", "eval"))
+        compiler = [str(sys.implementation.cache_tag), str(sys.flags.optimize), str(columns)]
         self.key = self.path = ""
         with contextlib.suppress(OSError):  # then nothing is kept
             self.key = cache.key_of([_rewriter(), filename, digest, *functions])
@@ -90,7 +92,6 @@ def _rewriter() -> str:
     return cache.key_of([*versions, *digests])
 
 
-def _has_columns() -> bool:
-    """Does code that this Python compiles know columns? With -X no_debug_ranges it does not, and differs."""
-    code = compile("None", "", "eval")
-    return hasattr(code, "co_positions") and next(code.co_positions())[2] is not None
+def has_columns(code: types.CodeType) -> bool:
+    """Does the code know columns? That which was compiled with -X no_debug_ranges does not, and differs."""
+    return hasattr(code, "co_positions") and any(p[2] is not None for p in code.co_positions())

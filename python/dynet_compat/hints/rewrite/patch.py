@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ... import _core
 from .code_objects import Key
-from .kept import KeptCode
+from .kept import KeptCode, has_columns
 from .linking import LinkedModule, link
 
 if TYPE_CHECKING:
@@ -61,9 +61,11 @@ def rewrite_module(
 
 
 def _differs(codes: _Codes, functions: list[types.FunctionType]) -> bool:
-    """Is there a function where the code has one, so that the code was made for another?"""
-    places = {key[-1] for key in codes}
-    return any((f.__code__.co_name, f.__code__.co_firstlineno) in places for f in functions)
+    """Is there a function where the code has one, so that the code was made for another? Functions that
+    were compiled with columns where this process does without, or the other way round, never fit."""
+    old = {key[-1]: code for key, (code, _) in codes.items()}
+    pairs = ((f.__code__, old.get((f.__code__.co_name, f.__code__.co_firstlineno))) for f in functions)
+    return any(known and has_columns(code) == has_columns(known) for code, known in pairs)
 
 
 def replace_code(codes: _Codes, functions: list[types.FunctionType]) -> int:
