@@ -219,6 +219,21 @@ def test_seed_alone_is_that_of_a_job(tmp_path: Path) -> None:
     assert one.stdout and one.stdout == several.stdout, one.stderr + several.stderr
 
 
+def test_module(tmp_path: Path) -> None:
+    """As `run -m`: names of packages, and one line where there is no such module."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "data.py").write_text("items = [1, 2]\n")
+    text = "import sys, dynet as dy\nfrom .data import items\n"
+    text += "print(dy.distributed.shard(items), sys.argv[1:])\n"
+    (tmp_path / "package" / "part.py").write_text(text)
+    for name, status in {"package.part": 0, "package.none": 1}.items():
+        command = [sys.executable, "-m", "dynet_compat", "distribute", "--seed", "5", "-m", name, "-m", "x"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert done.returncode == status, done.stderr
+        assert done.stdout == "[1, 2] ['-m', 'x']\n" * (not status)
+    assert "no module named package.none" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_ranks_that_do_not_find_each_other_are_no_jobs_of_one(tmp_path: Path) -> None:
     (tmp_path / "alone.py").write_text("print('trains all')\n")
     env = dict(os.environ, SLURM_PROCID="1", SLURM_STEP_NUM_TASKS="2")

@@ -48,6 +48,8 @@ def parser() -> argparse.ArgumentParser:
                      help="send gradients while others are computed; without: on several hosts")  # fmt: skip
     out.add_argument("--nccl", action="store_true", help="send gradients from GPU to GPU, by CuPy's NCCL")
     out.add_argument("--logs", metavar="DIR", default=".", help="where other ranks write rank1.log, ...")
+    out.add_argument("-m", action="store_true", dest="module",
+                     help="the script is a module, as with `python -m`")  # fmt: skip
     out.add_argument("script", help="the Python file")
     out.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, with --dynet-* options")
     return out
@@ -55,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str]) -> int:
     given = parser().parse_args(list(arguments))
-    if not os.path.isfile(given.script):
+    if not given.module and not os.path.isfile(given.script):
         parser().error(f"no such file: {given.script}")
     settings = _settings(given)
     _set_variables(arguments)
@@ -69,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
 
         try:
             with _forks_end_here():
-                run(given.script, given.arguments)
+                run(given.script, given.arguments, module=given.module)
         except SystemExit as end:
             if end.code not in (None, 0):
                 status = end.code if isinstance(end.code, int) else 1
