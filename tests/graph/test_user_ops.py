@@ -3,9 +3,14 @@ emulation, too."""
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
+import subprocess
+import sys
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -268,6 +273,33 @@ def test_no_graphs_inside(dy: Any) -> None:
         with pytest.raises(RuntimeError, match="cannot use expressions, parameters or graphs"):
             y.value()
         assert (x + 1).value() == [2, 3] and p.as_array().tolist() == [1, 2]
+
+
+def shape_of_x(shape: Any) -> Any:
+    return shape
+
+
+def test_copies_are_ops_of_their_own(dy: Any) -> None:
+    op = dy.cupy_op(np.tanh, shape=shape_of_x)
+    made = pickle.dumps(op)
+    dy.cupy_op(np.exp, shape=shape_of_x)
+    copies = [copy.copy(op), copy.deepcopy(op), pickle.loads(made)]
+    del op
+    gc.collect()
+    others = [dy.cupy_op(np.exp, shape=shape_of_x) for _ in range(3)]
+    x = dy.inputVector([1.0])
+    assert [str(op) for op in copies] == ["cupy_op tanh"] * 3
+    assert [op(x).value() for op in copies] == [pytest.approx(np.tanh(1))] * 3
+    assert [op(x).value() for op in others] == [pytest.approx(np.e)] * 3
+    tests = Path(__file__).parent
+    program = (
+        f"import sys; sys.path[:0] = [{str(tests)!r}, {str(tests.parent)!r}]\n"
+        "import pickle, numpy as np, dynet_compat as dy\n"
+        "from test_user_ops import shape_of_x\n"
+        "ops = [dy.cupy_op(np.exp, shape=shape_of_x) for _ in range(99)]\n"
+        f"print(pickle.loads({made!r})(dy.inputVector([1.0])).value())"
+    )
+    assert float(subprocess.check_output([sys.executable, "-c", program])) == pytest.approx(np.tanh(1))
 
 
 def test_arrays_that_are_kept(dy: Any) -> None:

@@ -41,6 +41,10 @@ class _UserOp:
         self._shapes: dict[tuple[Sizes, ...], Sizes] = {}  # of results, by those of the arguments
         _ops[self._number] = self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is another op, with a number of its own."""
+        return type(self), (self._forward, self._backward, self._shape, self._name)
+
     def __str__(self) -> str:
         return f"cupy_op {self._name}"
 
@@ -141,7 +145,7 @@ def cupy_op(
     launch, `cupy.RawKernel` among them, go to the stream that the package computes on. They get float32
     arrays, read-only and valid during the call, and return arrays of any type of real numbers. They must not
     use expressions, parameters or graphs. Equal expressions are computed once, so that the results have to
-    depend on the arguments alone.
+    depend on the arguments alone. A copy (`copy`, `pickle`) is another op of the same functions.
 
     Args:
         forward: forward(x1, .., xn) -> y; arrays have the shapes of `npvalue()`, a batch is the last axis.
