@@ -255,8 +255,18 @@ def test_errors_name_the_op(dy: Any) -> None:
         op(dy.inputTensor(np.ones((2, 2)), batched=True), dy.inputTensor(np.ones((2, 3)), batched=True))
     with pytest.raises(ValueError, match="with the batch of 2 as last axis"):
         dy.cupy_op(lambda x: x, shape=lambda x: (5,))(dy.inputTensor(np.ones((3, 2)), batched=True))
-    with pytest.raises(TypeError, match=r"a tuple from shape\(\)"):
-        dy.cupy_op(lambda x: x, shape=lambda x: None)(x)
+    with pytest.raises(TypeError, match=r"cupy_op h: expected a tuple of sizes from shape\(\)"):
+        dy.cupy_op(lambda x: x, shape=lambda x: None, name="h")(x)
+    for shape, words in (
+        (lambda x: (-1,), r"expected sizes of 0 or more from shape\(\), got \(-1,\)"),
+        (lambda x: (2**20, 2**20), r"expected a result of fewer than 2\*\*31 elements"),
+        (lambda x: (0, 2**40), r"expected a result of fewer than 2\*\*31 elements"),
+        (lambda x: 1 / 0, r"shape\(\) raised ZeroDivisionError"),
+    ):
+        with pytest.raises((ValueError, RuntimeError), match=f"cupy_op h: {words}"):
+            dy.cupy_op(lambda x: x, shape=shape, name="h")(x)
+    with pytest.raises(ValueError, match=r"cupy_op h: expected an array of numbers as a result from forward"):
+        dy.cupy_op(lambda x: [[1.0], [1.0, 2.0]], name="h")(x)
     for arguments in ((None,), (len, 3)):
         with pytest.raises(TypeError, match=r"cupy_op\(\): expected a function for"):
             dy.cupy_op(*arguments)
@@ -300,6 +310,37 @@ def test_copies_are_ops_of_their_own(dy: Any) -> None:
         f"print(pickle.loads({made!r})(dy.inputVector([1.0])).value())"
     )
     assert float(subprocess.check_output([sys.executable, "-c", program])) == pytest.approx(np.tanh(1))
+
+
+@pytest.mark.parametrize("shape", [None, lambda s: (), lambda s: (1,)])
+def test_results_of_one_number(dy: Any, shape: Any) -> None:
+    x = dy.inputVector([1.0, 2.0])
+    y = dy.cupy_op(lambda x: x.sum(), lambda x, y, d: d * np.ones_like(x), shape=shape)(x)
+    assert y.dim() == ((1,), 1) and y.value() == 3
+    z = dy.cupy_op(lambda y: y[0] * y[0], lambda y, z, d: (2 * y * d).sum(), shape=shape)(y)
+    z.backward(full=True)
+    assert z.value() == 9 and y.gradient() == 6 and x.gradient().tolist() == [6, 6]
+
+
+def test_one_number_for_each_of_a_batch(dy: Any) -> None:
+    x = dy.inputTensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), batched=True)
+    y = dy.cupy_op(lambda x: x.sum(axis=0), lambda x, y, d: d * np.ones_like(x))(x)
+    assert y.dim() == ((1,), 3) and y.npvalue().tolist() == [[5, 7, 9]]
+    dy.sum_batches(dy.square(y)).backward(full=True)
+    assert x.gradient().tolist() == [[10, 14, 18]] * 2
+
+
+def test_gradients_as_lists(dy: Any) -> None:
+    """Numbers in a list are an array, arrays in a list are gradients."""
+    for made in ([3.0, 4.0], (3.0, 4.0), [np.float32(3), 4], [[3.0, 4.0]], [np.array([3.0, 4.0])]):
+        x = dy.inputVector([1.0, 2.0])
+        y = dy.cupy_op(lambda x: x * 1, lambda x, y, d, made=made: made, shape=same)(x)
+        dy.sum_elems(y).backward(full=True)
+        assert x.gradient().tolist() == [3, 4]
+    x = dy.inputTensor(np.ones((2, 2)))
+    y = dy.cupy_op(lambda x: x * 1, lambda x, y, d: [[1, 2], [3, 4]], shape=same)(x)
+    dy.sum_elems(y).backward(full=True)
+    assert x.gradient().tolist() == [[1, 2], [3, 4]]
 
 
 def test_arrays_that_are_kept(dy: Any) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+import operator
 import weakref
 from collections.abc import Sequence
 from itertools import count
@@ -17,6 +20,7 @@ __all__ = ["cupy_op"]
 
 Sizes = tuple[int, ...]
 _numbers = count()
+_TOO_MANY = 2**31
 
 
 def _array_shape(x: Expression) -> Sizes:
@@ -65,6 +69,8 @@ class _UserOp:
         if batch > 1 and (not shape or shape[-1] != batch):
             raise ValueError(f"{self}: expected a result with the batch of {batch} as last axis, got {shape}")
         sizes = (shape[:-1] if batch > 1 else shape) or (1,)
+        if max(math.prod(sizes) * batch, *sizes) >= _TOO_MANY:
+            raise ValueError(f"{self}: expected a result of fewer than 2**31 elements, got shape {shape}")
         made: Expression = _core._record_user_op(self._number, self, xs, sizes, batch)
         return made
 
@@ -72,15 +78,20 @@ class _UserOp:
         given = tuple(map(_array_shape, xs))
         if given not in self._shapes:
             if self._shape is not None:
-                shape = self._shape(*given)
+                shape = self._called("shape", self._shape, given)
             else:  # of a first result, for which the arguments are computed now
                 values = [arrays.of_tensor(x.tensor_value()) for x in xs]
                 with arrays.on_stream():
-                    shape = np.shape(self._called("forward", self._forward, values))
+                    shape = self._shape_of(
+                        "a result from forward()", self._called("forward", self._forward, values)
+                    )
             try:
-                self._shapes[given] = tuple(int(size) for size in shape)
+                sizes = tuple(operator.index(size) for size in shape)
             except TypeError:
-                raise TypeError(f"{self}: expected a tuple from shape(), got {shape!r}") from None
+                raise TypeError(f"{self}: expected a tuple of sizes from shape(), got {shape!r}") from None
+            if any(size < 0 for size in sizes):
+                raise ValueError(f"{self}: expected sizes of 0 or more from shape(), got {sizes}")
+            self._shapes[given] = sizes
         return self._shapes[given]
 
     def _called(self, method: str, function: Callable[..., Any], values: Sequence[Any]) -> Any:
@@ -89,9 +100,25 @@ class _UserOp:
         except Exception as error:
             raise RuntimeError(f"{self}: {method}() raised {type(error).__name__}: {error}") from error
 
+    def _shape_of(self, what: str, got: Any) -> Sizes:
+        shape = getattr(got, "shape", None)
+        try:
+            return tuple(np.shape(got) if shape is None else shape)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{self}: expected an array of numbers as {what}: {error}") from error
+
+    def _is_one_gradient(self, given: Any, shape: Sizes) -> bool:
+        """An array, or numbers for one of this shape, and no sequence of gradients."""
+        if not isinstance(given, (tuple, list)):
+            return True
+        if not given or not all(isinstance(x, (numbers.Number, tuple, list)) for x in given):
+            return False
+        return len(given) > 1 or self._shape_of("gradient 0 from backward()", given[0]) != shape
+
     def _check(self, what: str, got: Any, wanted: Sizes) -> Any:
-        shape = tuple(getattr(got, "shape", None) or np.shape(got))
-        if shape != wanted:
+        """Of one number, or one for each element of the batch, the first axis may be left out."""
+        shape = self._shape_of(what, got)
+        if shape != wanted and not (wanted[:1] == (1,) and len(wanted) <= 2 and shape == wanted[1:]):
             raise ValueError(f"{self}: expected {what} of shape {wanted}, got {shape}")
         return got
 
@@ -102,8 +129,11 @@ class _UserOp:
     def _run_backward(self, values: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
         if self._backward is None:
             raise RuntimeError(f"{self}: has no backward(), and its arguments take gradients")
-        given = self._called("backward", self._backward, values)
-        gradients = list(given) if isinstance(given, (tuple, list)) else [given]
+        shapes = [tuple(array.shape) for array in values[: len(wanted)]]
+        made = self._called("backward", self._backward, values)
+        if len(wanted) == 1 and self._is_one_gradient(made, shapes[0]):
+            made = [made]
+        gradients = list(made) if isinstance(made, (tuple, list)) else [made]
         if len(gradients) != len(wanted):
             raise ValueError(
                 f"{self}: expected {len(wanted)} gradients from backward(), one for each argument, "
@@ -111,7 +141,7 @@ class _UserOp:
             )
         for i, gradient in enumerate(gradients):
             if gradient is not None and wanted[i]:
-                self._check(f"gradient {i} from backward()", gradient, tuple(values[i].shape))
+                self._check(f"gradient {i} from backward()", gradient, shapes[i])
         return gradients
 
 
@@ -143,14 +173,16 @@ def cupy_op(
 
     The functions are called for each node, when it is computed, in the order of the device: kernels that they
     launch, `cupy.RawKernel` among them, go to the stream that the package computes on. They get float32
-    arrays, read-only and valid during the call, and return arrays of any type of real numbers. They must not
-    use expressions, parameters or graphs. Equal expressions are computed once, so that the results have to
-    depend on the arguments alone. A copy (`copy`, `pickle`) is another op of the same functions.
+    arrays, read-only and valid during the call, and return arrays of any type of real numbers; a
+    number will do where an array would have one element. They must not use expressions, parameters or graphs.
+    Equal expressions are computed once, so that
+    the results have to depend on the arguments alone. A copy of an op (`copy`, `pickle`) is another op of the
+    same functions.
 
     Args:
         forward: forward(x1, .., xn) -> y; arrays have the shapes of `npvalue()`, a batch is the last axis.
-        backward: backward(x1, .., xn, y, dy) -> gradients of x1 to xn, None for those that have none. Without
-            it no gradient can be asked for.
+        backward: backward(x1, .., xn, y, dy) -> gradients of x1 to xn, a tuple or list of them if there are
+            several, None for those that have none. Without it no gradient can be asked for.
         shape: shape(shape1, .., shapen) -> shape of the result. Without it the arguments of the first call
             with such shapes are computed at once, and forward() says what the shape is.
         name: in messages; the name of forward by default.
