@@ -401,11 +401,14 @@ pb::object device_view(const float* at, const ArrayLayout& layout) {
   return pb::cast(std::move(view));
 }
 
-void store_on_device(const pb::object& array, float* to, bool add, const char* op) {
-  if (const auto given = given_array(array.ptr(), op, "the result"))
+void store_on_device(const pb::object& array, float* to, size_t floats, bool add, const char* op) {
+  if (const auto given = given_array(array.ptr(), op, "the result")) {
+    check_result_size(given->from.array.total, floats, op);
     return Exchange().copy(given->from, to, add);
+  }
   const FloatArray host = float_array(array.ptr(), op, "the result");
-  Exchange().upload(host.data(), static_cast<size_t>(host.size()), to, add);
+  check_result_size(host.size(), floats, op);
+  Exchange().upload(host.data(), floats, to, add);
 }
 
 namespace {

@@ -37,9 +37,14 @@ std::vector<float> floats_on_host(PyObject* object, const char* op, const char* 
 PyObject* cupy_array(PyObject* tensor);
 // Memory of the graph on the device, for a call during which it stays.
 pybind11::object device_view(const float* at, const ArrayLayout& layout);
-// Elements of an array of the device, or of the host, go to memory of the device, which this thread has
-// locked.
-void store_on_device(const pybind11::object& array, float* to, bool add, const char* op);
+// Elements of an array of the device, or of the host, go to that many floats of the device's memory, which
+// this thread has locked.
+void store_on_device(const pybind11::object& array, float* to, size_t floats, bool add, const char* op);
+// An array may have another size than its attribute `shape` says.
+inline void check_result_size(int64_t got, size_t floats, const char* op) {
+  if (static_cast<size_t>(got) != floats)
+    throw ValueError(text(op, ": expected a result of ", floats, " numbers, got an array of ", got));
+}
 
 // A Tensor of values in memory of the device.
 PyObject* tensor_on_device(std::shared_ptr<DeviceMemory> memory, const Dim& dim);

@@ -2,6 +2,8 @@
 // them are recorded.
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "bindings/compute.h"
 #include "bindings/exchange.h"
 #include "bindings/float_arrays.h"
@@ -15,7 +17,7 @@ namespace dyc::py {
 
 namespace {
 
-PyObject* caller = nullptr;  // run(number, backward, arrays, wanted), Python's
+PyObject* ops = nullptr;  // Python's dict of the ops by their numbers
 
 ArrayLayout layout_of_array(const Dim& dim) {
   ArrayLayout layout(sizeof(float));
@@ -24,59 +26,84 @@ ArrayLayout layout_of_array(const Dim& dim) {
   return layout;
 }
 
-// Memory of the graph, read-only: NumPy's array, or one of the device.
-pb::object view_of(const float* at, const Dim& dim) {
+// Values for a function, read-only: a view of the device's memory, or NumPy's array, which has its own memory
+// and may be kept.
+pb::object array_for_function(const float* at, const Dim& dim) {
   const ArrayLayout layout = layout_of_array(dim);
   if (cuda_device()) return device_view(at, layout);
-  const pb::capsule keeper(at, [](void*) {});
-  pb::array view(pb::dtype::of<float>(), layout.shape, layout.strides, at, keeper);
-  view.attr("flags").attr("writeable") = false;
-  return view;
+  pb::array_t<float> copy(layout.shape, layout.strides);
+  std::copy_n(at, copy.size(), copy.mutable_data());
+  copy.attr("flags").attr("writeable") = false;
+  return copy;
 }
 
-// What a function returned, whose shape is right, goes to `to`.
-void store(const pb::object& result, float* to, bool add, const char* op) {
-  if (cuda_device()) return store_on_device(result, to, add, op);
+// What a function returned goes to the memory of `to`, which has that many floats.
+void store(const pb::object& result, float* to, size_t floats, bool add, const char* op) {
+  if (cuda_device()) return store_on_device(result, to, floats, add, op);
   const FloatArray array = float_array(result.ptr(), op, "the result");
-  if (!add) return std::copy_n(array.data(), array.size(), to), void();
-  for (pb::ssize_t i = 0; i < array.size(); ++i) to[i] += array.data()[i];
+  check_result_size(array.size(), floats, op);
+  if (!add) return std::copy_n(array.data(), floats, to), void();
+  for (size_t i = 0; i < floats; ++i) to[i] += array.data()[i];
 }
 
-void check_returned(const std::vector<pb::object>& arrays, const pb::object& name) {
-  for (const pb::object& array : arrays)
-    if (array.ref_count() > 1)
-      throw RuntimeError(
-          text(pb::str(name).cast<std::string>(),
-               ": its function has kept an array that it was called with: that is memory of the "
-               "graph, and valid only during the call; keep a copy"));
+// Does anybody else have one of these views of the device's memory? Cycles of references may, until they are
+// collected.
+bool are_kept(const std::vector<pb::object>& arrays) {
+  if (!cuda_device()) return false;
+  const auto kept = [](const pb::object& array) { return array.ref_count() > 1; };
+  if (!std::any_of(arrays.begin(), arrays.end(), kept)) return false;
+  pb::module_::import("gc").attr("collect")();
+  return std::any_of(arrays.begin(), arrays.end(), kept);
+}
+
+std::string kept_text(const std::string& op) {
+  return text(op,
+              ": its function has kept an array that it was called with: that is memory of the graph, and "
+              "valid only during the call; keep a copy");
+}
+
+// The references to the arrays are gone when this returns.
+void compute(const UserNode& node, const pb::object& op, const char* name,
+             const std::vector<pb::object>& arrays) {
+  const Sig& sig = *node.sig;
+  pb::tuple given(arrays.size());
+  for (size_t i = 0; i < arrays.size(); ++i) given[i] = arrays[i];
+  pb::list wanted;
+  for (const float* dx : node.dx) wanted.append(dx != nullptr);
+  const auto results =
+      op.attr("_run")(node.dy != nullptr, given, wanted, layout_of_array(*sig.y).shape).cast<pb::list>();
+  try {
+    if (!node.dy) store(results[0], node.y, sig.y->size(), false, name);
+    for (size_t i = 0; i < node.dx.size(); ++i)
+      if (node.dx[i] && !pb::object(results[i]).is_none())
+        store(results[i], node.dx[i], sig.x[i]->size(), true, name);
+  } catch (const PythonError&) {
+    throw pb::error_already_set();
+  }
 }
 
 void call(const UserNode& node) {
   const pb::gil_scoped_acquire lock;
   const InsideFunction inside;
   const Sig& sig = *node.sig;
+  const pb::object op = pb::handle(ops)[pb::int_(sig.attrs[0])];
+  const auto name = pb::str(op).cast<std::string>();
   std::vector<pb::object> arrays;
-  for (uint32_t i = 0; i < sig.n_args; ++i) arrays.push_back(view_of(node.x[i], *sig.x[i]));
+  for (uint32_t i = 0; i < sig.n_args; ++i) arrays.push_back(array_for_function(node.x[i], *sig.x[i]));
   if (node.dy) {
-    arrays.push_back(view_of(node.y, *sig.y));
-    arrays.push_back(view_of(node.dy, *sig.y));
+    arrays.push_back(array_for_function(node.y, *sig.y));
+    arrays.push_back(array_for_function(node.dy, *sig.y));
   }
-  pb::list wanted;
-  for (const float* dx : node.dx) wanted.append(dx != nullptr);
-  pb::object name;
-  {
-    pb::tuple given(arrays.size());
-    for (size_t i = 0; i < arrays.size(); ++i) given[i] = arrays[i];
-    const pb::tuple made =
-        pb::handle(caller)(sig.attrs[0], node.dy != nullptr, given, wanted, layout_of_array(*sig.y).shape);
-    name = made[0];
-    const auto op = pb::str(name).cast<std::string>();
-    const auto results = made[1].cast<pb::list>();
-    if (!node.dy) store(results[0], node.y, false, op.c_str());
-    for (size_t i = 0; i < node.dx.size(); ++i)
-      if (node.dx[i] && !pb::object(results[i]).is_none()) store(results[i], node.dx[i], true, op.c_str());
+  try {
+    compute(node, op, name.c_str(), arrays);
+  } catch (pb::error_already_set& error) {
+    if (!are_kept(arrays)) throw;
+    pb::raise_from(error, PyExc_RuntimeError, kept_text(name).c_str());
+    throw pb::error_already_set();
+  } catch (const std::exception&) {
+    if (!are_kept(arrays)) throw;
   }
-  check_returned(arrays, name);
+  if (are_kept(arrays)) throw RuntimeError(kept_text(name));
 }
 
 // Node of the op with this number, which `op` is: it is kept as long as the graph.
@@ -102,7 +129,7 @@ pb::object record_user_op(uint32_t number, const pb::object& op, const pb::objec
 
 void add_user_ops(pb::module_& m) {
   call_user_op = call;
-  m.def("_set_user_function", [](const pb::object& run) { caller = pb::object(run).release().ptr(); });
+  m.def("_set_user_ops", [](const pb::object& by_number) { ops = pb::object(by_number).release().ptr(); });
   m.def("_record_user_op", &record_user_op);
 }
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -343,22 +344,77 @@ def test_gradients_as_lists(dy: Any) -> None:
     assert x.gradient().tolist() == [[1, 2], [3, 4]]
 
 
-def test_arrays_that_are_kept(dy: Any) -> None:
+class Liar:
+    """Has more numbers than it says."""
+
+    shape = (2,)
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        return np.full(3, 7, np.float32)
+
+
+def test_sizes_are_those_of_the_numbers(dy: Any) -> None:
+    x = dy.inputVector([1.0, 2.0])
+    words = "cupy_op f: expected a result of 2 numbers, got an array of 3"
+    with pytest.raises(ValueError, match=words):
+        dy.cupy_op(lambda x: Liar(), shape=same, name="f")(x).value()
+    y = dy.cupy_op(lambda x: x * 1, lambda x, y, d: Liar(), shape=same, name="f")(x)
+    with pytest.raises(ValueError, match=words):
+        dy.sum_elems(y).backward(full=True)
+
+
+def on_cpu() -> bool:
+    return bool(__import__("dynet_compat")._core._device_options()["device"] == "cpu")
+
+
+@pytest.mark.parametrize("ends", ["returns", "raises", "returns text"])
+def test_arrays_that_are_kept(dy: Any, ends: str) -> None:
+    """NumPy's arrays on the CPU have their own memory; on a device the op says that they were kept."""
     kept = []
 
     def keep(x: Any) -> Any:
         kept.append(x.T)
-        return x * 2
+        if ends == "raises":
+            raise KeyError("oh")
+        return x * 2 if ends == "returns" else np.array(["a", "b"])
+
+    def work() -> None:
+        y = dy.cupy_op(keep, shape=same, name="k")(dy.tanh(dy.inputVector(np.zeros(2))))
+        if on_cpu() and ends == "returns":
+            assert y.value() == [0, 0]
+            return
+        with pytest.raises((RuntimeError, TypeError)) as caught:
+            y.value()
+        assert on_cpu() != ("cupy_op k: its function has kept an array" in str(caught.value))
+
+    with ThreadPoolExecutor(1) as other:
+        other.submit(work).result()
+    dy.tanh(dy.inputVector([1.0, 2.0])).value()
+    if on_cpu():
+        assert len(kept) == 1 and kept[0].tolist() == [0, 0]
+    assert kept.pop() is not None
+
+
+def test_arrays_that_are_not_kept(dy: Any) -> None:
+    def fails(x: Any) -> Any:
+        raise KeyError("oh")
+
+    def cycle(x: Any) -> Any:
+        try:
+            fails(x)
+        except KeyError as error:
+            found = error  # whose traceback has this frame
+        return x + len(found.args)
 
     x = dy.inputVector([1.0, 2.0])
-    y = dy.cupy_op(keep, shape=same, name="k")(x)
-    with pytest.raises(RuntimeError, match="cupy_op k: its function has kept an array"):
-        y.value()
-    kept.clear()
-    z = dy.cupy_op(lambda x: x, shape=same)(x)  # returning it is no keeping
-    assert z.value() == [1, 2]
-    copy = dy.cupy_op(lambda x: kept.append(x.copy()) or x + 1, shape=same)(x)
-    assert copy.value() == [2, 3] and kept[0].tolist() == [1, 2]
+    assert dy.cupy_op(lambda x: x, shape=same)(x).value() == [1, 2]
+    assert dy.cupy_op(cycle, shape=same)(x).value() == [2, 3]
+    for ending in (fails, lambda x: cycle(fails)):
+        with pytest.raises(RuntimeError, match=r"cupy_op f: forward\(\) raised"):
+            dy.cupy_op(ending, shape=same, name="f")(x).value()
+    kept: list[Any] = []
+    copied = dy.cupy_op(lambda x: kept.append(x.copy()) or x + 1, shape=same)(x)
+    assert copied.value() == [2, 3] and kept[0].tolist() == [1, 2]
 
 
 def test_other_threads_go_on(dy: Any) -> None:
@@ -380,7 +436,7 @@ def test_other_threads_go_on(dy: Any) -> None:
     thread = threading.Thread(target=other)
     thread.start()
     y = dy.cupy_op(forward, shape=same)(dy.inputVector([1.0]))
-    if __import__("dynet_compat")._core._device_options()["device"] != "cpu":
+    if not on_cpu():
         done.set()  # the device is one for all threads
     assert y.value() == 2
     thread.join()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import sys
+import traceback
 import weakref
 from collections.abc import Sequence
 from itertools import count
@@ -27,6 +29,18 @@ def _array_shape(x: Expression) -> Sizes:
     """The shape of the value as an array: the batch, if there is one, is the last axis."""
     sizes, batch = x.dim()
     return (*sizes, batch) if batch > 1 else tuple(sizes)
+
+
+def _forget_locals(error: BaseException, outer: Optional[BaseException]) -> None:
+    """Functions that have ended let go of arrays that tracebacks keep; not those of the error `outer`."""
+    seen = {id(outer)}
+    errors: list[Optional[BaseException]] = [error]
+    while errors:
+        one = errors.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            errors += [one.__cause__, one.__context__]
 
 
 class _UserOp:
@@ -122,15 +136,31 @@ class _UserOp:
             raise ValueError(f"{self}: expected {what} of shape {wanted}, got {shape}")
         return got
 
-    def _run_forward(self, values: Sequence[Any], shape: Sizes) -> list[Any]:
-        result = self._called("forward", self._forward, values)
+    def _run(
+        self, backward: bool, given: Sequence[Any], wanted: Sequence[bool], shape: Sequence[int]
+    ) -> list[Any]:
+        """What the engine calls for a node: returns the result or the gradients."""
+        outer = sys.exc_info()[1]
+        try:
+            with arrays.on_stream():
+                return (
+                    self._run_backward(given, wanted) if backward else self._run_forward(given, tuple(shape))
+                )
+        except BaseException as error:
+            if not isinstance(given[0], np.ndarray):  # memory of the device, valid during this call
+                del given
+                _forget_locals(error, outer)
+            raise
+
+    def _run_forward(self, given: Sequence[Any], shape: Sizes) -> list[Any]:
+        result = self._called("forward", self._forward, [arrays.of_view(array) for array in given])
         return [self._check("a result from forward()", result, shape)]
 
-    def _run_backward(self, values: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    def _run_backward(self, given: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
         if self._backward is None:
             raise RuntimeError(f"{self}: has no backward(), and its arguments take gradients")
-        shapes = [tuple(array.shape) for array in values[: len(wanted)]]
-        made = self._called("backward", self._backward, values)
+        shapes = [tuple(array.shape) for array in given[: len(wanted)]]
+        made = self._called("backward", self._backward, [arrays.of_view(array) for array in given])
         if len(wanted) == 1 and self._is_one_gradient(made, shapes[0]):
             made = [made]
         gradients = list(made) if isinstance(made, (tuple, list)) else [made]
@@ -146,20 +176,7 @@ class _UserOp:
 
 
 _ops: weakref.WeakValueDictionary[int, _UserOp] = weakref.WeakValueDictionary()
-
-
-def _run(
-    number: int, backward: bool, given: Sequence[Any], wanted: Sequence[bool], shape: Sequence[int]
-) -> tuple[str, list[Any]]:
-    """What the engine calls for a node: the op's text, and the result or the gradients."""
-    op = _ops[number]
-    with arrays.on_stream():
-        values = [arrays.of_view(array) for array in given]
-        results = op._run_backward(values, wanted) if backward else op._run_forward(values, tuple(shape))
-    return str(op), results
-
-
-_core._set_user_function(_run)
+_core._set_user_ops(_ops)
 
 
 def cupy_op(
@@ -173,11 +190,10 @@ def cupy_op(
 
     The functions are called for each node, when it is computed, in the order of the device: kernels that they
     launch, `cupy.RawKernel` among them, go to the stream that the package computes on. They get float32
-    arrays, read-only and valid during the call, and return arrays of any type of real numbers; a
-    number will do where an array would have one element. They must not use expressions, parameters or graphs.
-    Equal expressions are computed once, so that
-    the results have to depend on the arguments alone. A copy of an op (`copy`, `pickle`) is another op of the
-    same functions.
+    arrays, read-only and, on a GPU, valid during the call, and return arrays of any type of real numbers; a
+    number where the shape is (1,). They must not use expressions, parameters or graphs, nor wait for another
+    thread that does, as it waits for them. Equal expressions are computed once, so that the results have to
+    depend on the arguments alone. A copy of an op (`copy`, `pickle`) is another op of the same functions.
 
     Args:
         forward: forward(x1, .., xn) -> y; arrays have the shapes of `npvalue()`, a batch is the last axis.
@@ -190,7 +206,8 @@ def cupy_op(
         A function of Expressions that returns an Expression.
     Raises:
         TypeError: a function is none.
-        RuntimeError: when the value is asked for: a function raised an error, or kept an array it was given.
+        RuntimeError: when the value is asked for: a function raised an error, or on a GPU kept an array
+            it was given.
         ValueError: then, too: a result or gradient of another shape than expected, both named with the op.
     Source: not in DyNet.
     Example:
