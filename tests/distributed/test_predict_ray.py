@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -140,7 +141,9 @@ def test_a_predictor_that_cannot_be_made(tmp_path: Path, cluster: Any) -> None:
     dying = text.replace("        self.model =", "        os._exit(3)\n        self.model =")
     (tmp_path / "model.py").write_text(dying)
     status, errors = ended(job(tmp_path, cluster.address, "-o", "out1"))
-    assert status == 1 and "3 workers were lost before one loaded the predictor" in errors, errors
+    lost = re.search(r"(\d+) workers were lost before one loaded the predictor", errors)
+    assert status == 1 and lost, errors
+    assert int(lost[1]) % 3 == 0, errors  # three for each; machines of the tests before may not have left yet
     (tmp_path / "model.py").write_text(text.replace("class Predictor", "class Other"))
     status, errors = ended(job(tmp_path, cluster.address, "-o", "out2"))
     assert status == 2 and errors.endswith("model.py has no Predictor\n"), errors

@@ -16,6 +16,10 @@ from support.subject import IS_REFERENCE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="additions")
 KNOWS_READ_ONLY = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1)
+# A device hands out its own memory: tests/cuda/test_exchange_on_device.py.
+on_the_cpu = pytest.mark.skipif(
+    os.environ.get("DYNET_COMPAT_DEVICE", "cpu") != "cpu", reason="parameters are on a device"
+)
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -40,6 +44,7 @@ def everything(pc: Any) -> list[Any]:
 # ---------------------------------------------------------------- views
 
 
+@on_the_cpu
 def test_views_are_no_copies(dy: Any) -> None:
     for p in everything(model(dy)):
         view = np.asarray(p)
@@ -172,6 +177,7 @@ def test_memory_does_not_grow(dy: Any) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000  # KiB; a leak takes 400,000
 
 
+@on_the_cpu
 def test_copy_argument_of_parameters(dy: Any) -> None:
     p = dy.ParameterCollection().add_parameters((2, 3))
     view = p.__array__(copy=False)
@@ -187,6 +193,7 @@ def test_copy_argument_of_parameters(dy: Any) -> None:
         assert not np.shares_memory(np.from_dlpack(p, copy=True), view)
 
 
+@on_the_cpu
 def test_weight_decay(dy: Any) -> None:
     """Views and dicts have the values that graphs see; as_array() has not, as in DyNet."""
     pc = dy.ParameterCollection()

@@ -13,7 +13,7 @@ PLAIN = _names(
     "init init_from_params reset_random_seed save load load_generator cg_version renew_cg "
     "print_text_graphviz print_graphviz dump_cg cg_checkpoint cg_revert cg available_devices "
     "get_device_info forward npvalues values install_as_dynet load_safetensors save_safetensors batch_map "
-    "instance_rng matInput inputMatrix"
+    "instance_rng matInput inputMatrix cupy_op set_device_allocator"
 )
 PARAMETER_FUNCTIONS = _names("parameter const_parameter")
 RANDOM_OPS = _names(
