@@ -129,6 +129,15 @@ PyObject* whole_number(PyObject* object, const char* op, const char* name) {
   throw PythonError();
 }
 
+// The only one of an array of a device that is no number for Python.
+[[gnu::cold, gnu::noinline]] float element_of_foreign(PyObject* object, const char* op, const char* name) {
+  if (is_foreign(object)) {
+    const FloatArray array = float_array(object, op, name);
+    if (array.size() == 1) return *array.data();
+  }
+  type_error(op, name, "a number", object);
+}
+
 }  // namespace
 
 uint32_t as_uint(PyObject* object, const char* op, const char* name) {
@@ -163,7 +172,7 @@ float as_float(PyObject* object, const char* op, const char* name) {
   if (value == -1.0 && PyErr_Occurred()) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw PythonError();
     PyErr_Clear();
-    type_error(op, name, "a number", object);
+    return element_of_foreign(object, op, name);
   }
   return static_cast<float>(value);
 }

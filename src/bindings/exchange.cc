@@ -22,18 +22,73 @@ using cuda::ElementType;
 
 constexpr const char* kInterface = "__cuda_array_interface__";
 
-// Neither an array nor a number of Python or NumPy, nor one of our own: may be another library's.
-bool is_foreign(PyObject* object) {
-  return !is_array(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyFloat_Check(object) &&
-         !PyLong_Check(object) && !PyUnicode_Check(object) && !is_expression(object);
+PyObject* interned(const char* name) {
+  PyObject* const made = PyUnicode_InternFromString(name);
+  if (!made) throw pb::error_already_set();
+  return made;
 }
 
-pb::object attribute(PyObject* object, const char* name) {
-  return pb::getattr(pb::handle(object), name, pb::none());
+struct Names {
+  PyObject* interface = interned(kInterface);
+  PyObject* device = interned("__dlpack_device__");
+  PyObject* dlpack = interned("__dlpack__");
+};
+
+const Names& names() {
+  static const Names* const all = new Names;
+  return *all;
+}
+
+// A function that answers for any name, as mocks have, says nothing: a protocol's names are the type's, or
+// at least in the object's own dict.
+bool may_have(PyObject* object, PyObject* name) {
+  PyTypeObject* const type = Py_TYPE(object);
+  return _PyType_Lookup(type, name) ||
+         (type->tp_dictoffset && type->tp_getattro == PyObject_GenericGetAttr);
+}
+
+// None where it has no such one. Throws what a property raised, but for an AttributeError.
+pb::object attribute(PyObject* object, PyObject* name) {
+  if (!may_have(object, name)) return pb::none();
+  PyObject* found = nullptr;
+#if PY_VERSION_HEX >= 0x030d0000
+  PyObject_GetOptionalAttr(object, name, &found);
+#else
+  _PyObject_LookupAttr(object, name, &found);
+#endif
+  if (found) return pb::reinterpret_steal<pb::object>(found);
+  if (PyErr_Occurred()) throw pb::error_already_set();
+  return pb::none();
 }
 
 [[noreturn]] void cannot_take(const char* op, const char* name, const std::string& why) {
   throw ValueError(text(op, "(): cannot take the array that was given for ", name, ": ", why));
+}
+
+// f(), which runs the code of the library whose array was given: an error of it names the argument.
+template <class F>
+auto asking(const char* op, const char* name, F&& f) {
+  try {
+    return f();
+  } catch (const pb::cast_error& e) {
+    cannot_take(op, name, e.what());
+  } catch (pb::error_already_set& e) {
+    if (!e.matches(PyExc_Exception) || e.matches(PyExc_MemoryError)) throw;
+    const std::string kind = pb::str(e.type().attr("__name__")), why = pb::str(e.value());
+    cannot_take(op, name, text("it raised ", kind, ": ", why));
+  }
+}
+
+std::string shown(const pb::object& value) { return pb::repr(value); }
+
+// A member of a description, of a type that pybind11 converts.
+template <class T>
+T as(const pb::object& value, const std::string& what, const char* op, const char* name) {
+  try {
+    return value.cast<T>();
+  } catch (const pb::cast_error&) {
+    cannot_take(op, name, text(what, " is ", shown(value)));
+  }
 }
 
 void check_computes_on_device(const char* op, const char* name, const std::string& where) {
@@ -70,7 +125,9 @@ void set_layout(Given& given, std::vector<int64_t> shape, const int64_t* strides
   a.total = 1;
   for (uint32_t k = a.axes; k-- > 0;) {
     a.sizes[k] = shape[k];
-    a.strides[k] = strides ? strides[k] * step : a.total * item;
+    if (!strides) a.strides[k] = a.total * item;
+    else if (__builtin_mul_overflow(strides[k], step, &a.strides[k]))
+      cannot_take(op, name, "its strides lead out of all memory");
     if (shape[k] < 0 || (shape[k] && a.total > std::numeric_limits<int32_t>::max() / shape[k]))
       cannot_take(op, name, "it has 2**31 elements or more");
     a.total *= shape[k];
@@ -85,21 +142,24 @@ Given described_array(PyObject* object, const pb::dict& about, const char* op, c
   const auto get = [&](const char* key) -> pb::object {
     return about.contains(key) ? pb::object(about[key]) : pb::object(pb::none());
   };
+  const auto ints = [&](const char* key) {
+    return as<std::vector<int64_t>>(get(key), text("its ", key), op, name);
+  };
   if (!get("mask").is_none()) cannot_take(op, name, "it has a mask");
-  const auto type = get("typestr").cast<std::string>();
+  const auto type = as<std::string>(get("typestr"), "its typestr", op, name);
   if (type.size() < 3 || type[0] == '>') cannot_take(op, name, text("its numbers are of type ", type));
   const int64_t item = std::atoll(type.c_str() + 2);
   given.from.array.type = element_type(type[1], item, op, name, type);
-  const pb::object strides = get("strides");
-  const auto steps = strides.is_none() ? std::vector<int64_t>() : strides.cast<std::vector<int64_t>>();
-  auto shape = get("shape").cast<std::vector<int64_t>>();
-  if (!strides.is_none() && steps.size() != shape.size())
-    cannot_take(op, name, "it has not a stride for each axis");
-  set_layout(given, std::move(shape), strides.is_none() ? nullptr : steps.data(), 1, item, op, name);
-  given.from.array.from = reinterpret_cast<const void*>(get("data").cast<pb::tuple>()[0].cast<uintptr_t>());
+  const bool gaps = !get("strides").is_none();
+  const auto steps = gaps ? ints("strides") : std::vector<int64_t>();
+  auto shape = ints("shape");
+  if (gaps && steps.size() != shape.size()) cannot_take(op, name, "it has not a stride for each axis");
+  set_layout(given, std::move(shape), gaps ? steps.data() : nullptr, 1, item, op, name);
+  const auto data = as<std::pair<uintptr_t, pb::object>>(get("data"), "its data", op, name);
+  given.from.array.from = reinterpret_cast<const void*>(data.first);
   const pb::object stream = get("stream");
   if (!stream.is_none()) {
-    given.from.stream = stream.cast<uint64_t>();
+    given.from.stream = as<uint64_t>(stream, "its stream", op, name);
     if (!given.from.stream) cannot_take(op, name, "its stream is 0, which the interface does not allow");
     given.from.ordered_after = true;
   }
@@ -127,6 +187,9 @@ Given exchanged_array(const dlpack::Array& array, const char* op, const char* na
   const int64_t item = type.bits / 8;
   given.from.array.type = element_type(kind, item, op, name,
                                        text("DLPack's type ", int{type.code}, ", ", int{type.bits}, " bits"));
+  if (array.axes < 0 || array.axes > int32_t{cuda::ForeignArray::kMostAxes})
+    cannot_take(op, name, text("it has ", array.axes, " axes; wanted up to ", cuda::ForeignArray::kMostAxes));
+  if (array.axes && !array.shape) cannot_take(op, name, "it has axes and no shape");
   set_layout(given, std::vector<int64_t>(array.shape, array.shape + array.axes), array.strides, item, item,
              op, name);
   given.from.array.from = static_cast<const char*>(array.data) + array.offset;
@@ -134,7 +197,7 @@ Given exchanged_array(const dlpack::Array& array, const char* op, const char* na
 }
 
 pb::object capsule_of(PyObject* object, uint64_t stream, const char* op, const char* name) {
-  const pb::object make = attribute(object, "__dlpack__");
+  const pb::object make = attribute(object, names().dlpack);
   try {
     try {
       return make(pb::arg("stream") = stream, pb::arg("max_version") = pb::make_tuple(1, 0));
@@ -150,7 +213,10 @@ pb::object capsule_of(PyObject* object, uint64_t stream, const char* op, const c
 
 Given exchanged(PyObject* object, const char* op, const char* name) {
   const uint64_t stream = Exchange().stream();
-  const auto capsule = capsule_of(object, stream, op, name).cast<pb::capsule>();
+  const pb::object returned = capsule_of(object, stream, op, name);
+  if (!PyCapsule_CheckExact(returned.ptr()))
+    cannot_take(op, name, text("its __dlpack__() is ", shown(returned), ", no capsule"));
+  const auto capsule = pb::reinterpret_borrow<pb::capsule>(returned);
   Given given;
   if (PyCapsule_IsValid(capsule.ptr(), dlpack::Versioned::kName)) {
     const auto managed = taken<dlpack::Versioned>(capsule);
@@ -168,32 +234,45 @@ Given exchanged(PyObject* object, const char* op, const char* name) {
 }
 
 // DLPack's device of an object; (0, 0): it has none.
-std::pair<int, int> dlpack_device(PyObject* object) {
-  const pb::object device = attribute(object, "__dlpack_device__");
-  if (device.is_none() || attribute(object, "__dlpack__").is_none()) return {0, 0};
-  const auto found = device().cast<pb::tuple>();
-  return {pb::int_(found[0]).cast<int>(), pb::int_(found[1]).cast<int>()};
+std::pair<int, int> dlpack_device(PyObject* object, const char* op, const char* name) {
+  const pb::object device = attribute(object, names().device);
+  if (device.is_none() || attribute(object, names().dlpack).is_none()) return {0, 0};
+  const pb::object found = device();
+  const char* const what = "its __dlpack_device__()";
+  const auto [type, id] = as<std::pair<pb::object, pb::object>>(found, what, op, name);
+  return {as<int>(pb::int_(type), what, op, name), as<int>(pb::int_(id), what, op, name)};
 }
 
 bool on_gpu(int type) { return type == dlpack::kCuda || type == dlpack::kCudaManaged; }
 
 }  // namespace
 
-std::optional<Given> given_array(PyObject* object, const char* op, const char* name) {
-  if (!is_foreign(object)) return {};
-  std::optional<Given> given;
-  const pb::object about = attribute(object, kInterface);
-  if (!about.is_none()) {
-    check_computes_on_device(op, name, "a GPU");
-    given = described_array(object, about.cast<pb::dict>(), op, name);
-  } else {
-    const auto [type, id] = dlpack_device(object);
+PyTypeObject* unexchanged_type = nullptr;
+
+bool may_be_exchanged(PyObject* object) {
+  if (may_have(object, names().interface) || may_have(object, names().device)) return true;
+  // such a type is never changed nor freed
+  if (!PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) unexchanged_type = Py_TYPE(object);
+  return false;
+}
+
+std::optional<Given> given_foreign(PyObject* object, const char* op, const char* name) {
+  auto given = asking(op, name, [&]() -> std::optional<Given> {
+    const pb::object about = attribute(object, names().interface);
+    if (!about.is_none()) {
+      if (!pb::isinstance<pb::dict>(about))
+        cannot_take(op, name, text("its ", kInterface, " is ", shown(about), ", no dict"));
+      check_computes_on_device(op, name, "a GPU");
+      return described_array(object, about, op, name);
+    }
+    const auto [type, id] = dlpack_device(object, op, name);
     if (!type || type == dlpack::kCpu || type == dlpack::kCudaHost) return {};
     if (!on_gpu(type))
       cannot_take(op, name, text("it is on a device of type ", type, ", no CPU and no GPU of NVIDIA"));
     check_computes_on_device(op, name, text("GPU:", id));
-    given = exchanged(object, op, name);
-  }
+    return exchanged(object, op, name);
+  });
+  if (!given) return given;
   try {
     Exchange().check(given->from.array);
   } catch (const ValueError& e) {
@@ -203,9 +282,7 @@ std::optional<Given> given_array(PyObject* object, const char* op, const char* n
 }
 
 pb::object on_host(PyObject* object, const char* op, const char* name) {
-  auto same = pb::reinterpret_borrow<pb::object>(object);
-  if (!is_foreign(object)) return same;
-  if (const auto given = given_array(object, op, name)) {
+  if (const auto given = given_foreign(object, op, name)) {
     ArrayLayout layout(sizeof(float));
     for (const int64_t n : given->shape) layout.add(static_cast<size_t>(n));
     pb::array_t<float> host(layout.shape, layout.strides);
@@ -214,17 +291,11 @@ pb::object on_host(PyObject* object, const char* op, const char* name) {
       Exchange().download(memory->address(), static_cast<size_t>(host.size()), host.mutable_data());
     return host;
   }
-  if (!dlpack_device(object).first || pb::hasattr(same, "__array__")) return same;
-  try {
+  auto same = pb::reinterpret_borrow<pb::object>(object);
+  return asking(op, name, [&]() -> pb::object {
+    if (!dlpack_device(object, op, name).first || pb::hasattr(same, "__array__")) return same;
     return pb::module_::import("numpy").attr("from_dlpack")(same);
-  } catch (const pb::error_already_set& e) {
-    if (!e.matches(PyExc_BufferError) && !e.matches(PyExc_RuntimeError)) throw;
-    cannot_take(op, name, pb::str(e.value()));
-  }
-}
-
-std::vector<float> floats_on_host(PyObject* object, const char* op, const char* name) {
-  return as_floats(on_host(object, op, name).ptr(), op, name);
+  });
 }
 
 PyObject* cupy_array(PyObject* tensor) {
@@ -243,6 +314,12 @@ Dim Given::dim(const char* op, bool batched) const {
   if (batched) d.bd = static_cast<uint32_t>(shape.back());
   if (d.bd == 0) throw ValueError(text(op, "(): expected a batch size of at least 1, got 0"));
   return d;
+}
+
+void Given::check_flat(PyObject* object, const char* op, const char* name) const {
+  if (shape.empty() || from.array.total != shape[0])
+    throw TypeError(
+        text(op, "(): expected a list of numbers or a 1-D array for ", name, ", got ", type_name(object)));
 }
 
 std::string Given::shape_text() const { return pb::str(pb::object(pb::tuple(pb::cast(shape)))); }
@@ -286,7 +363,7 @@ struct Exported {
 };
 
 template <class M>
-pb::object capsule_with(const DeviceArray& array) {
+pb::object capsule_with(const DeviceArray& array, bool copied) {
   auto* const made = new Exported<M>{{}, array};
   dlpack::Array& a = made->managed.array;
   a.data = reinterpret_cast<void*>(made->array.address());
@@ -299,7 +376,7 @@ pb::object capsule_with(const DeviceArray& array) {
   made->managed.deleter = [](M* m) { delete static_cast<Exported<M>*>(m->context); };
   if constexpr (std::is_same_v<M, dlpack::Versioned>) {
     made->managed.version = {1, 0};
-    made->managed.flags = array.read_only ? dlpack::kReadOnly : 0;
+    made->managed.flags = (array.read_only ? dlpack::kReadOnly : 0) | (copied ? dlpack::kCopied : 0);
   }
   PyObject* const capsule = PyCapsule_New(&made->managed, M::kName, [](PyObject* c) {
     if (!PyCapsule_IsValid(c, M::kName)) return;  // somebody has taken it
@@ -472,7 +549,8 @@ PyObject* tensor_on_device(std::shared_ptr<DeviceMemory> memory, const Dim& dim)
   ArrayLayout layout(sizeof(float));
   layout.add(dim);
   if (dim.bd > 1) layout.add(dim.bd);
-  return tensor_class().attr("_of")(device_array(std::move(memory), layout, true), dim.nd).release().ptr();
+  const DeviceArray array = device_array(std::move(memory), layout, true);
+  return tensor_class().attr("_of_device")(array, dim.nd).release().ptr();
 }
 
 void add_exchange(pb::module_& m) {
@@ -482,8 +560,9 @@ void add_exchange(pb::module_& m) {
       .def_property_readonly("size", &DeviceArray::size)
       .def_property_readonly(kInterface, &interface)
       .def("capsule",
-           [](const DeviceArray& a, bool versioned) {
-             return versioned ? capsule_with<dlpack::Versioned>(a) : capsule_with<dlpack::Managed>(a);
+           [](const DeviceArray& a, bool versioned, bool copied) {
+             return versioned ? capsule_with<dlpack::Versioned>(a, copied)
+                              : capsule_with<dlpack::Managed>(a, copied);
            })
       .def("copy", &copy_of)
       .def("writable", [](const DeviceArray& a) { return DeviceArray{a.memory, a.shape, a.strides, false}; })
@@ -493,7 +572,7 @@ void add_exchange(pb::module_& m) {
   m.def("_is_emulated", [] { return Exchange().emulated(); });
   m.def("_stream", [] { return Exchange().stream(); });
   m.def("_on_host", [](const pb::object& array, const char* op, const char* name) {
-    return on_host(array.ptr(), op, name);
+    return is_foreign(array.ptr()) ? on_host(array.ptr(), op, name) : array;
   });
   m.def("_publish", [](uint64_t stream) { Exchange().publish(stream); });
   m.def("_dlpack_device", [] { return pb::make_tuple(own_device().type, own_device().id); });

@@ -20,18 +20,20 @@ struct Given {
   // Of its shape; with `batched`, the last axis is the batch. ValueError where that is none.
   Dim dim(const char* op, bool batched = false) const;
   std::string shape_text() const;
+  // TypeError unless all of its elements are on the first axis.
+  void check_flat(PyObject* object, const char* op, const char* name) const;
   // Its last axes come first, its first one last: rows of a table.
   void move_first_axis_to_end();
 };
 
-// None where the object is no array of a device. Throws ValueError where it is one of another device, or one
-// that cannot be read, and TypeError for numbers that are not real.
-std::optional<Given> given_array(PyObject* object, const char* op, const char* name);
+// Of an array of another library that is_foreign(): none where it is no array of a device. Throws ValueError
+// where it is one of another device, or one that cannot be read, and TypeError for numbers that are not real.
+std::optional<Given> given_foreign(PyObject* object, const char* op, const char* name);
 
-// The object, or a NumPy array of it where NumPy does not know it otherwise; throws as given_array().
-pybind11::object on_host(PyObject* object, const char* op, const char* name);
-
-std::vector<float> floats_on_host(PyObject* object, const char* op, const char* name);
+inline std::optional<Given> given_array(PyObject* object, const char* op, const char* name) {
+  if (!is_foreign(object)) return std::nullopt;
+  return given_foreign(object, op, name);
+}
 
 // CuPy's array of a Tensor, whose reference is given up.
 PyObject* cupy_array(PyObject* tensor);

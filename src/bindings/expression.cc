@@ -246,13 +246,21 @@ NodeId input_to_set(PyObject* self, size_t n, const char* op) {
   return id;
 }
 
+// False: the array is none of a device.
+[[gnu::cold, gnu::noinline]] bool set_on_device(PyObject* self, PyObject* values, const char* op) {
+  const auto given = given_foreign(values, op, "values");
+  if (!given) return false;
+  given->check_flat(values, op, "values");
+  const NodeId id = input_to_set(self, static_cast<size_t>(given->from.array.total), op);
+  engine().executor.set_input(id, Exchange().take(given->from));
+  engine().invalidate();
+  return true;
+}
+
 void set_floats(PyObject* self, PyObject* values, const char* op) {
-  if (const auto given = given_array(values, op, "values")) {
-    const NodeId id = input_to_set(self, static_cast<size_t>(given->from.array.total), op);
-    engine().executor.set_input(id, Exchange().take(given->from));
-    return engine().invalidate();
-  }
-  const std::vector<float> v = floats_on_host(values, op, "values");
+  const bool foreign = is_foreign(values);
+  if (foreign && set_on_device(self, values, op)) return;
+  const std::vector<float> v = floats_on_host(values, foreign, op, "values");
   const NodeId id = input_to_set(self, v.size(), op);
   std::memcpy(engine().graph.values(id), v.data(), v.size() * 4);
   engine().executor.set_input(id, nullptr);

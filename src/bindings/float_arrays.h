@@ -11,6 +11,26 @@ namespace dyc::py {
 constexpr int kAligned = pybind11::detail::npy_api::NPY_ARRAY_ALIGNED_;
 using FloatArray = pybind11::array_t<float, pybind11::array::f_style | pybind11::array::forcecast | kAligned>;
 
+// Whether the type has a member of CUDA's Array Interface or of DLPack, or objects of it may have a dict with
+// one: exchange.cc. Says in `unexchanged_type` which of Python's own types was the last that has none.
+bool may_be_exchanged(PyObject* object);
+extern PyTypeObject* unexchanged_type;
+
+// Neither an array nor a number of Python or NumPy, nor one of our own: an array of another library.
+inline bool is_foreign(PyObject* object) {
+  return !is_array(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyFloat_Check(object) &&
+         !PyLong_Check(object) && !PyUnicode_Check(object) && !is_expression(object) &&
+         Py_TYPE(object) != unexchanged_type && may_be_exchanged(object);
+}
+
+// A foreign object, or a NumPy array of it where NumPy does not know it otherwise; throws as given_array().
+pybind11::object on_host(PyObject* foreign, const char* op, const char* name);
+
+// as_floats(), of foreign arrays too.
+inline std::vector<float> floats_on_host(PyObject* object, bool foreign, const char* op, const char* name) {
+  return as_floats(foreign ? on_host(object, op, name).ptr() : object, op, name);
+}
+
 // Any array or nested sequence of real numbers, column-major. TypeError for text, complex numbers and times.
 FloatArray float_array(PyObject* object, const char* op, const char* name);
 

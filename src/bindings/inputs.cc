@@ -50,6 +50,14 @@ constexpr FastMethod input_foreign =
       return device_input(*given, d, a.truth(2, false), &TensorInputType);
     });
 
+// Null: the array is none of a device.
+[[gnu::cold, gnu::noinline]] PyObject* device_vector(PyObject* v, const char* op) {
+  const auto given = given_foreign(v, op, "v");
+  if (!given) return nullptr;
+  given->check_flat(v, op, "v");
+  return device_input(*given, Dim({static_cast<uint32_t>(given->from.array.total)}), true, &VectorInputType);
+}
+
 // inputVector is on the hot path of feature-based models: numbers go straight into the arena.
 constexpr FastMethod input_vector = method<"inputVector", 1, "v", "device">([](const auto& a) {
   PyObject* v = a[0];
@@ -64,12 +72,10 @@ constexpr FastMethod input_vector = method<"inputVector", 1, "v", "device">([](c
     for (Py_ssize_t i = 0; i < size; ++i) out[i] = as_float(items[i], a.op(), "v");
     return recorded(id, &VectorInputType);
   }
-  if (const auto given = given_array(v, a.op(), "v")) {
-    if (given->shape.size() != 1)
-      throw ValueError(text(a.op(), "(): expected an array of one axis for v, got ", given->shape.size()));
-    return device_input(*given, given->dim(a.op()), true, &VectorInputType);
-  }
-  const std::vector<float> values = floats_on_host(v, a.op(), "v");
+  const bool foreign = is_foreign(v);
+  if (foreign)
+    if (PyObject* const x = device_vector(v, a.op())) return x;
+  const std::vector<float> values = floats_on_host(v, foreign, a.op(), "v");
   const NodeId id = g.input(Dim({static_cast<uint32_t>(values.size())}), true);
   std::memcpy(g.values(id), values.data(), values.size() * 4);
   return recorded(id, &VectorInputType);

@@ -140,7 +140,8 @@ void write_given(PyObject* self, size_t first, const Given& given) {
 
 // True: the values, of all rows or of the first ones, come from an array of a device.
 bool set_on_device(PyObject* self, PyObject* array, const char* op) {
-  auto given = given_array(array, op, "arr");
+  if (!is_foreign(array)) return false;
+  auto given = given_foreign(array, op, "arr");
   if (!given) return false;
   const Storage& s = storage_of(self);
   const std::vector<int64_t>& shape = given->shape;
@@ -156,8 +157,10 @@ bool set_on_device(PyObject* self, PyObject* array, const char* op) {
 }
 
 bool set_row_on_device(PyObject* self, uint32_t row, PyObject* array) {
-  const auto given = given_array(array, "init_row", "row");
+  if (!is_foreign(array)) return false;
+  const auto given = given_foreign(array, "init_row", "row");
   if (!given) return false;
+  given->check_flat(array, "init_row", "row");
   const Storage& s = storage_of(self);
   if (static_cast<size_t>(given->from.array.total) != s.row_size())
     throw ValueError(
@@ -275,7 +278,7 @@ constexpr FastMethod l_init_row = method<"init_row", 2, "i", "row">([](PyObject*
   Storage& s = storage_of(self);
   const uint32_t row = as_row(a[0], s, "init_row");
   if (set_row_on_device(self, row, a[1])) return;
-  const std::vector<float> values = floats_on_host(a[1], "init_row", "row");
+  const std::vector<float> values = floats_on_host(a[1], is_foreign(a[1]), "init_row", "row");
   if (values.size() != s.row_size())
     throw ValueError(text("init_row(): got ", values.size(), " values; a row of ", s.name, " has ", s.dim));
   s.set_row(row, values.data());

@@ -67,6 +67,7 @@ API int shim_allocate(size_t bytes, uint64_t* memory) {
   return guarded([&] { *memory = backend->allocate(bytes); });
 }
 API void shim_release(uint64_t memory, int shared) { backend->release(memory, shared != 0); }
+API void shim_disown(uint64_t memory, int shared) { backend->disown(memory, shared != 0); }
 API int shim_check_memory(uint64_t start, size_t bytes) {
   return guarded([&] { backend->check_memory(start, bytes); });
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -46,6 +47,16 @@ def test_arrays_of_a_gpu_are_refused(dy: Any) -> None:
             with pytest.raises(ValueError, match=f"it is on {where}, and this program computes on the CPU"):
                 call(given)
     assert p.has_gradient() is False
+
+
+def test_what_is_no_array_is_on_no_gpu(dy: Any) -> None:
+    """A mock has members of any name, and an interface is a dict."""
+    p = dy.ParameterCollection().add_parameters(3)
+    for given in (Mock(), Strange(__cuda_array_interface__="text")):
+        for call in (dy.inputTensor, dy.inputVector, p.set_value, dy.vecInput(3).set):
+            with pytest.raises((TypeError, ValueError)) as caught:
+                call(given)
+            assert "(): " in str(caught.value) and "it is on" not in str(caught.value)
 
 
 class Bare:
@@ -173,3 +184,12 @@ def test_shared_memory_waits_for_all_streams(gpu: fake_gpu.Driver, fake: fake_gp
     gpu.release(second)
     assert gpu.allocate(100_000) == second and fake.calls("cuCtxSynchronize") == 0
     assert gpu.allocate(100_000) == first and fake.calls("cuCtxSynchronize") == 1
+
+
+@pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
+def test_memory_of_an_allocator_waits_for_all_streams(gpu: fake_gpu.Driver, fake: fake_gpu.Fake) -> None:
+    memory = gpu.allocate(1000)
+    gpu.disown(memory, shared=False)
+    assert fake.calls("cuCtxSynchronize") == 0
+    gpu.disown(memory, shared=True)
+    assert fake.calls("cuCtxSynchronize") == 1

@@ -3,6 +3,7 @@ emulation by test_exchange.py."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 from types import SimpleNamespace
@@ -80,7 +81,7 @@ def test_nothing_goes_through_the_host(dy: Any, make: Any) -> None:
     x = dy.inputTensor(given, reusable_expr=True)
     y = dy.square(x)
     y.tensor_value()
-    x.set(given)
+    x.set(make(large.ravel()))
     y.tensor_value()
     p.set_value(given)
     table.init_from_array(given)
@@ -99,7 +100,7 @@ def test_inputs_that_are_set(dy: Any, make: Any) -> None:
     rng = np.random.default_rng(1)
     for trial in range(30):
         a, b = rng.normal(size=(3, 4)).astype(np.float32), rng.normal(size=4).astype(np.float32)
-        x.set(make(a) if trial % 2 else a.T.ravel().tolist())
+        x.set(make(a.T.ravel()) if trial % 2 else a.T.ravel().tolist())
         z.set(make(b) if trial % 3 else b.tolist())
         if trial % 5 == 0:
             assert np.allclose(x.npvalue(), a)
@@ -190,6 +191,17 @@ def test_parameters(dy: Any, make: Any) -> None:
         ({"shape": (1,) * 9, "strides": None}, "9 axes, more than 8"),
         ({"shape": (2**20, 2**20)}, r"2\*\*31 elements"),
         ({"shape": ()}, "1 to 7 axes"),
+        ({"shape": (5,), "strides": (2**62,)}, "out of all memory"),
+        ({"strides": (-(2**63), 4)}, "out of all memory"),
+        ({"strides": (2**62, 2**62)}, "out of all memory"),
+        ({"shape": (2,), "strides": (2**63 - 4,)}, "out of all memory"),
+        ({"data": ("x", False)}, "its data is"),
+        ({"data": None}, "its data is None"),
+        ({"data": (5,)}, "its data is"),
+        ({"shape": None}, "its shape is None"),
+        ({"typestr": 5}, "its typestr is 5"),
+        ({"stream": "x"}, "its stream is 'x'"),
+        ({"stream": -1}, "its stream is -1"),
     ],
 )
 def test_refused_interfaces(dy: Any, changes: dict[str, Any], words: str) -> None:
@@ -210,6 +222,97 @@ def test_memory_of_the_host_is_refused(dy: Any) -> None:
     with pytest.raises(TypeError, match="DLPack's type 2, 16 bits|expected real numbers"):
         dy.inputTensor(ByDlpack(A, lanes=2))
     assert np.array_equal(dy.inputTensor(given).npvalue(), A)
+
+
+class Producer:
+    """Of DLPack, which answers what it is told to."""
+
+    def __init__(self, device: Any, capsule: Any = None) -> None:
+        self.device, self.capsule = device, capsule
+
+    def __dlpack_device__(self) -> Any:
+        return self.device
+
+    def __dlpack__(self, **_: Any) -> Any:
+        if isinstance(self.capsule, type):
+            raise self.capsule("no more")
+        return self.capsule
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (Producer(None), r"its __dlpack_device__\(\) is None"),
+        (Producer((2,)), r"its __dlpack_device__\(\) is \(2,\)"),
+        (Producer((2**40, 0)), r"its __dlpack_device__\(\) is 1099511627776"),
+        (Producer(("a", 0)), "it raised ValueError: invalid literal"),
+        (Producer((2, 0), 5), r"its __dlpack__\(\) is 5, no capsule"),
+        (Producer((2, 0), KeyError), "it raised KeyError: 'no more'"),
+        (Producer((2, 0), RuntimeError), "it raised RuntimeError: no more"),
+        (SimpleNamespace(__cuda_array_interface__="text"), "its __cuda_array_interface__ is 'text', no dict"),
+    ],
+)
+def test_producers_that_are_wrong(dy: Any, given: Any, words: str) -> None:
+    p = dy.ParameterCollection().add_parameters((3, 4))
+    for op, name, call in (
+        ("inputTensor", "arr", dy.inputTensor),
+        ("inputVector", "v", dy.inputVector),
+        ("set_value", "arr", p.set_value),
+    ):
+        with pytest.raises(ValueError, match=rf"{op}\(\): cannot take .* given for {name}: {words}"):
+            call(given)
+
+
+def test_interrupts_go_through(dy: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        dy.inputTensor(Producer((2, 0), KeyboardInterrupt))
+
+    class Interrupted:
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dy.inputVector(Interrupted())
+
+
+@pytest.mark.parametrize("make", PRODUCERS)
+def test_shapes_are_taken_as_numpys(dy: Any, make: Any) -> None:
+    x, table = dy.vecInput(12), dy.ParameterCollection().add_lookup_parameters((2, 3, 4))
+    for given in (A, make(A)):
+        for call in (dy.inputVector, x.set, lambda array: table.init_row(0, array)):
+            with pytest.raises(TypeError, match="expected a list of numbers or a 1-D array for"):
+                call(given)
+    x.set(make(A.reshape(12, 1)))
+    assert x.value() == A.ravel().tolist()
+    batched = dy.inputTensor([make(A), make(A + 1)])
+    assert batched.dim() == ((3, 4), 2)
+    assert np.array_equal(batched.npvalue(), dy.inputTensor([A, A + 1]).npvalue())
+    scalar = dy.scalarInput(1)
+    y = scalar * 2
+    scalar.set(make(np.full(1, 4, np.float32)))
+    assert y.value() == 8
+    with pytest.raises(TypeError, match=r"set\(\): expected a number for value"):
+        scalar.set(make(A))
+
+
+@pytest.mark.parametrize("version", [1, None])
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"axes": 2**30}, "1073741824 axes"),
+        ({"axes": -1}, "-1 axes"),
+        ({"shape": None}, "no shape"),
+        ({"strides": (ctypes.c_int64 * 2)(2**62, 1)}, "out of all memory"),
+    ],
+)
+def test_axes_are_checked_before_they_are_read(
+    dy: Any, version: Any, changes: dict[str, Any], words: str
+) -> None:
+    given = ByDlpack(A, version=version, **changes)
+    with pytest.raises(ValueError, match=rf"inputTensor\(\): .* given for arr: .*{words}"):
+        dy.inputTensor(given)
+    assert given.deleted == 1
 
 
 @pytest.mark.parametrize("version", [1, None])
@@ -285,7 +388,10 @@ def test_arguments_of_dlpack(dy: Any) -> None:
         tensor.__dlpack__(copy=False)
     own = Taken(tensor.__dlpack__(max_version=(1, 0), copy=True))
     assert not own.read_only and own.array.data != tensor.__cuda_array_interface__["data"][0]
+    view = Taken(tensor.__dlpack__(max_version=(1, 0)))
+    assert own.copied and not view.copied
     own.delete()
+    view.delete()
     with pytest.raises(BufferError, match=r"values are on \(2, 0\)"):
         tensor.__dlpack__(dl_device=(2, 3))
     with pytest.raises(BufferError, match="CPU's memory is another"):
@@ -476,9 +582,11 @@ def test_another_pool(dy: Any, cupy: Any) -> None:
         used = pool.used
         assert used > 4 * 40 * 30 * 4 and pool.streams == {_core._stream()}
         before = y.npvalue()
+        waits = _core.timing()["device_waits_for_all"]
         del tensor
         gc.collect()
         assert pool.used < used
+        assert _core.timing()["device_waits_for_all"] == waits + 1, "others may still have read it"
     finally:
         dy.set_device_allocator(None)
     dy.renew_cg()

@@ -137,6 +137,10 @@ class Taken:
     def read_only(self) -> bool:
         return bool(self.versioned and self.managed.flags & 1)
 
+    @property
+    def copied(self) -> bool:
+        return bool(self.versioned and self.managed.flags & 2)
+
     def numpy(self) -> np.ndarray:
         """The memory itself, seen as the host's."""
         return memory(

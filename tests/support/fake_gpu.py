@@ -108,6 +108,9 @@ class Driver:
     def release(self, memory: int, shared: bool = False) -> None:
         self.loaded.shim_release(ctypes.c_uint64(memory), int(shared))
 
+    def disown(self, memory: int, shared: bool) -> None:
+        self.loaded.shim_disown(ctypes.c_uint64(memory), int(shared))
+
     def check_memory(self, start: int, size: int) -> None:
         self._do("check_memory", ctypes.c_uint64(start), ctypes.c_size_t(size))
 

@@ -54,7 +54,8 @@ def of_view(view: Any) -> Any:
 
 def of_tensor(tensor: Any) -> Any:
     """The same of a Tensor."""
-    return of_view(np.asarray(tensor) if tensor._device is None else tensor._device)
+    device = getattr(tensor, "_device", None)
+    return of_view(np.asarray(tensor) if device is None else device)
 
 
 def set_device_allocator(allocator: Optional[Callable[[int], Any]]) -> None:

@@ -231,7 +231,9 @@ def _numbers(op: str, values: Any) -> np.ndarray:
 
 def _is_foreign(array: Any) -> bool:
     """An array of another library: of PyTorch, CuPy and the like."""
-    return hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")
+    kind = type(array)  # whose members those of protocols are; mocks have members of any name themselves
+    own = getattr(array, "__dict__", ())
+    return any(hasattr(kind, name) or name in own for name in ("__dlpack__", "__cuda_array_interface__"))
 
 
 @_documented
@@ -251,7 +253,9 @@ def inputTensor(
     elif isinstance(arr, list):
         if not arr:
             raise ValueError("inputTensor(): expected at least one number, got an empty list")
-        if all(isinstance(item, np.ndarray) for item in arr):
+        if not isinstance(arr[0], (np.ndarray, float, int, list)):  # arrays of a device are as NumPy's
+            arr = [_core._on_host(item, "inputTensor", "arr") for item in arr]
+        if isinstance(arr[0], np.ndarray) and all(isinstance(item, np.ndarray) for item in arr):
             array, batched = _numbers("inputTensor", np.stack(arr, axis=-1)), True
         else:
             array = _numbers("inputTensor", arr)

@@ -69,12 +69,13 @@ def _dlpack(values: _Values, request: _Request, fresh: str = "") -> Any:
     if stream is not None:
         raise BufferError("__dlpack__(): got a stream; values are on the CPU, which has none")
     versioned = _NUMPY_KNOWS_READ_ONLY and max_version is not None and max_version[0] >= 1
-    if not copy and (versioned or fresh):
-        return values.__dlpack__(max_version=max_version) if versioned else values.__dlpack__()
+    if versioned:
+        return values.__dlpack__(max_version=max_version, copy=True if copy else None)
+    if fresh and not copy:
+        return values.__dlpack__()
     if copy is False:
         raise BufferError(_NO_WAY)
-    own = values.copy(order="K")
-    return own.__dlpack__(max_version=max_version) if versioned else own.__dlpack__()
+    return values.copy(order="K").__dlpack__()
 
 
 def _dlpack_of_device(values: _core._DeviceArray, request: _Request, fresh: str) -> Any:
@@ -91,13 +92,14 @@ def _dlpack_of_device(values: _core._DeviceArray, request: _Request, fresh: str)
     if isinstance(stream, bool) or not isinstance(stream, int) or stream == 0 or stream < -1:
         raise BufferError(f"__dlpack__(): expected a stream of None, -1, 1, 2 or a handle, got {stream!r}")
     versioned = max_version is not None and max_version[0] >= 1
-    if copy or (values.read_only and not versioned):
+    copied = bool(fresh)
+    if not copied and (copy or (values.read_only and not versioned)):
         if copy is False:
             raise BufferError(_NO_WAY)
-        values = values.copy()
+        values, copied = values.copy(), True
     if stream > 0:
         _core._publish(stream)
-    return values.capsule(versioned)
+    return values.capsule(versioned, copied)
 
 
 def _interface(values: np.ndarray) -> dict[str, Any]:
@@ -139,23 +141,24 @@ class Tensor:
     __module__ = "_dynet"
     __slots__ = ("_array", "_device", "_dims", "__weakref__")
     _array: Optional[np.ndarray]  # None: empty, or not yet asked for
-    _device: Optional[_core._DeviceArray]
+    _device: _core._DeviceArray  # not set on the CPU
     _dims: int
 
     def __init__(self) -> None:
-        self._array = self._device = None
+        self._array = None
         self._dims = 0
 
     @classmethod
-    def _of(cls: type[_T], values: _Values, dims: int) -> _T:
+    def _of(cls: type[_T], array: np.ndarray, dims: int) -> _T:
         tensor = cls.__new__(cls)
-        tensor._array = tensor._device = None
-        tensor._dims = dims
-        if isinstance(values, np.ndarray):
-            values.flags.writeable = False
-            tensor._array = values
-        else:
-            tensor._device = values
+        array.flags.writeable = False
+        tensor._array, tensor._dims = array, dims
+        return tensor
+
+    @classmethod
+    def _of_device(cls: type[_T], values: _core._DeviceArray, dims: int) -> _T:
+        tensor = cls.__new__(cls)
+        tensor._array, tensor._device, tensor._dims = None, values, dims
         return tensor
 
     def _host(self) -> Optional[np.ndarray]:
@@ -352,7 +355,8 @@ def _expression_dlpack(
 ) -> Any:
     """The value, float32, for `from_dlpack` of any library: a copy, which the consumer may change."""
     tensor = self.tensor_value()
-    values = tensor._array if tensor._device is None else tensor._device.writable()
+    device: Optional[_core._DeviceArray] = getattr(tensor, "_device", None)
+    values = tensor._array if device is None else device.writable()
     if isinstance(values, np.ndarray):
         values.flags.writeable = True
     return _dlpack(values, _Request(stream, max_version, dl_device, copy), "the life of a graph makes")
@@ -430,7 +434,7 @@ def grad_as_tensor(self: Any) -> Tensor:
         array([2., 4.], dtype=float32)
     """
     if _on_device():
-        return Tensor._of(_core._gradient_on_device(self), len(self.shape()))
+        return Tensor._of_device(_core._gradient_on_device(self), len(self.shape()))
     return Tensor._of(_core._gradient_array(self), len(self.shape()))
 
 

@@ -72,9 +72,9 @@ class Backend {
   virtual Address allocate(size_t bytes) = 0;
   // `shared`: with other streams, which may still read it.
   virtual void release(Address memory, bool shared = false) noexcept = 0;
-  // Memory of an Allocator is used from now on, or no more.
+  // Memory of an Allocator is used from now on, or no more: by other streams neither when disown() returns.
   virtual void adopt(Address, size_t) {}
-  virtual void disown(Address) noexcept {}
+  virtual void disown(Address memory, bool shared) noexcept = 0;
   // Throws ValueError unless all of it is memory of this device.
   virtual void check_memory(Address start, size_t bytes) = 0;
 
@@ -135,6 +135,7 @@ class Backend {
     uint64_t persistent_products = 0;  // products whose weights were in shared memory
     uint64_t sliced_steps = 0;         // steps of persistent kernels that read what their block had made
     uint64_t grid_syncs = 0;           // steps of persistent kernels that waited for all blocks
+    uint64_t waits_for_all = 0;        // for all streams, before an Allocator got its memory back
     uint64_t graph_launches = 0;       // the launches and copies of each are among those above
     double launch_seconds = 0, copy_seconds = 0;  // on the device, while measure(true) holds
     uint64_t products[kMatmulVariants] =

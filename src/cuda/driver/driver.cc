@@ -198,7 +198,7 @@ class Stopwatch {
   std::vector<Event> free_;
 };
 
-// More than 25 methods: 25 are requests of Backend. What needs state of its own is a part: Calls, Pool,
+// More than 25 methods: 26 are requests of Backend. What needs state of its own is a part: Calls, Pool,
 // Staging, Stopwatch, Graphs.
 class Driver final : public Backend {
  public:
@@ -234,6 +234,11 @@ class Driver final : public Backend {
   void release(Address memory, bool shared) noexcept override {
     const std::lock_guard lock(mutex_);
     pool_.release(memory, shared);
+  }
+  void disown(Address, bool shared) noexcept override {
+    if (!shared || is_forked || calls_.cuda.set_current(device_.context)) return;
+    calls_.cuda.wait_for_all();  // fails only where the device is lost, and nobody reads any more
+    ++counters.waits_for_all;
   }
   void check_memory(Address start, size_t bytes) override {
     const auto lock = enter();

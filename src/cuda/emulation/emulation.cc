@@ -105,7 +105,10 @@ class Emulation : public Backend {
   }
   void release(Address memory, bool) noexcept override { heap_.release(memory); }
   void adopt(Address memory, size_t bytes) override { heap_.adopt(memory, bytes); }
-  void disown(Address memory) noexcept override { heap_.disown(memory); }
+  void disown(Address memory, bool shared) noexcept override {
+    heap_.disown(memory);
+    counters.waits_for_all += shared;
+  }
   void check_memory(Address start, size_t bytes) override {
     try {
       at(start, bytes, "read");

@@ -101,7 +101,7 @@ void DeviceMemory::use_allocator(std::shared_ptr<cuda::Allocator> allocator) {
 void DeviceMemory::release() noexcept {
   if (!address_) return;
   if (allocator_) {
-    backend_.disown(address_);
+    backend_.disown(address_, shared_);
     allocator_->release(address_);
   } else {
     backend_.release(address_, shared_);

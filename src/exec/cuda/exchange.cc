@@ -30,6 +30,8 @@ size_t bytes_of(cuda::ElementType type) {
   }
 }
 
+constexpr const char* kTooFarApart = "its strides lead out of all memory";
+
 bool is_plain(const cuda::ForeignArray& a) {
   int64_t step = sizeof(float);
   for (uint32_t k = 0; k < a.axes; ++k) {
@@ -73,14 +75,21 @@ void Exchange::check(const cuda::ForeignArray& a) const {
   int64_t low = 0, high = item;
   bool aligned = place_of(a.from) % static_cast<uint64_t>(item) == 0;
   for (uint32_t k = 0; k < a.axes; ++k) {
-    const int64_t span = (a.sizes[k] - 1) * a.strides[k];
-    (span < 0 ? low : high) += span;
+    int64_t span;
+    int64_t& end = a.strides[k] < 0 ? low : high;
+    if (__builtin_mul_overflow(a.sizes[k] - 1, a.strides[k], &span) ||
+        __builtin_add_overflow(end, span, &end))
+      throw ValueError(kTooFarApart);
     aligned = aligned && (a.sizes[k] == 1 || a.strides[k] % item == 0);
   }
   if (!aligned)
     throw ValueError(text("its elements are not at multiples of ", item, " bytes; make a copy of it"));
-  device_.backend().check_memory(place_of(a.from) + static_cast<uint64_t>(low),
-                                 static_cast<size_t>(high - low));
+  int64_t bytes;
+  uint64_t start, end;
+  if (__builtin_sub_overflow(high, low, &bytes) || __builtin_add_overflow(place_of(a.from), low, &start) ||
+      __builtin_add_overflow(start, bytes, &end))
+    throw ValueError(kTooFarApart);
+  device_.backend().check_memory(start, static_cast<size_t>(bytes));
 }
 
 void Exchange::copy(const GivenArray& given, float* to, bool add) {
