@@ -53,8 +53,8 @@ void find_arrays() {
 }
 
 FloatArray float_array(PyObject* object, const char* op, const char* name) {
-  const pb::array any = pb::array::ensure(
-      is_foreign(object) ? on_host(object, op, name) : pb::reinterpret_borrow<pb::object>(object));
+  const pb::array any = pb::array::ensure(is_foreign(object) ? on_host(object, op, name)
+                                                             : pb::reinterpret_borrow<pb::object>(object));
   if (!any) throw ValueError(text(op, "(): expected numbers of a regular shape for ", name));
   if (!is_real(any)) refuse(any, op, name);
   const auto floats = FloatArray::ensure(any);

@@ -40,24 +40,20 @@ const Names& names() {
 }
 
 // A function that answers for any name, as mocks have, says nothing: a protocol's names are the type's, or
-// at least in the object's own dict.
+// at least in the object's own dict, which is looked at here without running any code.
 bool may_have(PyObject* object, PyObject* name) {
   PyTypeObject* const type = Py_TYPE(object);
-  return _PyType_Lookup(type, name) ||
-         (type->tp_dictoffset && type->tp_getattro == PyObject_GenericGetAttr);
+  if (_PyType_Lookup(type, name)) return true;
+  return type->tp_dictoffset && type->tp_getattro == PyObject_GenericGetAttr &&
+         PyObject_HasAttr(object, name);
 }
 
 // None where it has no such one. Throws what a property raised, but for an AttributeError.
 pb::object attribute(PyObject* object, PyObject* name) {
   if (!may_have(object, name)) return pb::none();
-  PyObject* found = nullptr;
-#if PY_VERSION_HEX >= 0x030d0000
-  PyObject_GetOptionalAttr(object, name, &found);
-#else
-  _PyObject_LookupAttr(object, name, &found);
-#endif
-  if (found) return pb::reinterpret_steal<pb::object>(found);
-  if (PyErr_Occurred()) throw pb::error_already_set();
+  if (PyObject* const found = PyObject_GetAttr(object, name)) return pb::reinterpret_steal<pb::object>(found);
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw pb::error_already_set();
+  PyErr_Clear();
   return pb::none();
 }
 
@@ -250,6 +246,7 @@ bool on_gpu(int type) { return type == dlpack::kCuda || type == dlpack::kCudaMan
 PyTypeObject* unexchanged_type = nullptr;
 
 bool may_be_exchanged(PyObject* object) {
+  if (is_array(object) || is_expression(object)) return false;
   if (may_have(object, names().interface) || may_have(object, names().device)) return true;
   // such a type is never changed nor freed
   if (!PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) unexchanged_type = Py_TYPE(object);

@@ -11,16 +11,16 @@ namespace dyc::py {
 constexpr int kAligned = pybind11::detail::npy_api::NPY_ARRAY_ALIGNED_;
 using FloatArray = pybind11::array_t<float, pybind11::array::f_style | pybind11::array::forcecast | kAligned>;
 
-// Whether the type has a member of CUDA's Array Interface or of DLPack, or objects of it may have a dict with
-// one: exchange.cc. Says in `unexchanged_type` which of Python's own types was the last that has none.
+// Of an object that is none of what is_foreign() knows at once: exchange.cc. Says in `unexchanged_type` which
+// of Python's own types was the last that has no member of CUDA's Array Interface or of DLPack.
 bool may_be_exchanged(PyObject* object);
 extern PyTypeObject* unexchanged_type;
 
-// Neither an array nor a number of Python or NumPy, nor one of our own: an array of another library.
+// Neither an array nor a number of Python or NumPy, nor one of our own: may be an array of another library.
 inline bool is_foreign(PyObject* object) {
-  return !is_array(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyFloat_Check(object) &&
-         !PyLong_Check(object) && !PyUnicode_Check(object) && !is_expression(object) &&
-         Py_TYPE(object) != unexchanged_type && may_be_exchanged(object);
+  const PyTypeObject* const type = Py_TYPE(object);
+  return type != ArrayType && type != unexchanged_type && !PyList_Check(object) && !PyTuple_Check(object) &&
+         !PyLong_Check(object) && !PyUnicode_Check(object) && may_be_exchanged(object);
 }
 
 // A foreign object, or a NumPy array of it where NumPy does not know it otherwise; throws as given_array().

@@ -16,7 +16,11 @@ A = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
 def test_on_the_emulation() -> None:
-    passes("tests/cuda/test_exchange_on_device.py", "tests/graph/test_user_ops.py")
+    passes(
+        "tests/cuda/test_exchange_on_device.py",
+        "tests/cuda/test_exchange_refused.py",
+        "tests/graph/test_user_ops.py",
+    )
 
 
 # ---------------------------------------------------------------- on the CPU
