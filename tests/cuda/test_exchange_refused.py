@@ -1,5 +1,4 @@
-"""Arrays of other libraries on a device that are refused: what their owners say is checked before it is believed.
-Run on the emulation by test_exchange.py."""
+"""Arrays of other libraries on a device that are refused. Run on the emulation by test_exchange.py."""
 
 from __future__ import annotations
 

@@ -236,6 +236,7 @@ class Driver final : public Backend {
     pool_.release(memory, shared);
   }
   void disown(Address, bool shared) noexcept override {
+    const std::lock_guard lock(mutex_);
     if (!shared || is_forked || calls_.cuda.set_current(device_.context)) return;
     calls_.cuda.wait_for_all();  // fails only where the device is lost, and nobody reads any more
     ++counters.waits_for_all;
