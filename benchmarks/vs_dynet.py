@@ -1,4 +1,4 @@
-"""Throughput of every example here and in the original DyNet, measured in one run.
+"""Throughput of every example, or of other programs, here and in the original DyNet, measured in one run.
 
 Each side is a process of its own (worker.py): the original with autobatch 0 and 1, this package as it
 comes, and this package with batching off; with --hints also with a hints file for the example. Only one
@@ -26,6 +26,7 @@ ROOT = HERE.parent
 sys.path.insert(0, str(ROOT / "examples"))
 
 import data  # noqa: E402
+from programs import PROGRAMS  # noqa: E402
 from turns import Measured, Worker, machine, mean, show, take_turns  # noqa: E402
 
 KINDS = {
@@ -38,7 +39,7 @@ KINDS = {
     "mlp": "classes",
     "xor": None,
 }
-MODELS = [name for name in KINDS if name not in ("mlp", "xor")]
+MODELS = [name for name in KINDS if name not in ("mlp", "xor")] + list(PROGRAMS)
 GROUPS = {
     "minibatch": "training, minibatches",
     "single": "training, one instance per graph",
@@ -113,7 +114,7 @@ def start_worker(side: str, config: Config, paths: Paths, args: argparse.Namespa
     reference = side.startswith("dynet-")
     options = [config.example, "--hidden", str(config.hidden), "--batch", str(config.batch)]
     options += ["--mode", config.mode, "--losses", str(args.losses), "--dynet-seed", "1"]
-    if KINDS[config.example]:
+    if KINDS.get(config.example):
         options += ["--data", paths[KINDS[config.example]]]
     environment = {"DYNET_COMPAT_HINTS": paths["hints " + config.example] if side == "hinted" else "off"}
     if reference:
@@ -141,9 +142,9 @@ def configurations(args: argparse.Namespace) -> list[Config]:
         for hidden in sizes + [16] * args.hints:
             for batch in (32,) if args.quick else (32, 64):
                 found.append(Config("minibatch", name, hidden, batch))
-            if hidden in sizes:
+            if hidden in sizes and name in KINDS:
                 found.append(Config("predict", name, hidden, 32))
-        for hidden in (64,) if args.quick else (32, 64, 128):
+        for hidden in () if name in PROGRAMS else (64,) if args.quick else (32, 64, 128):
             found.append(Config("single", name, hidden, 1))
     found += [Config("online", "xor", 8, 4), Config("online", "mlp", 32, 100)]
     return [c for c in found if c.example in args.examples and c.group in args.groups]
@@ -213,6 +214,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for this package")
     parser.add_argument("--quick", action="store_true", help="hidden 64 and one batch size only")
     parser.add_argument("--examples", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--programs", nargs="*", help="of programs.py, in place of the examples; none: all")
     parser.add_argument("--groups", nargs="+", choices=list(GROUPS), default=list(GROUPS))
     parser.add_argument("--data", action="append", default=[], metavar="KIND=FILE", help="read this")
     parser.add_argument("--repeats", type=int, help="slices per side (default 5, quick 3)")
@@ -228,6 +230,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     args.repeats = args.repeats or (3 if args.quick else 5)
     args.slice = args.slice or (0.4 if args.quick else 0.6)
+    if args.programs is not None:
+        args.examples = args.programs or list(PROGRAMS)
     return args
 
 
