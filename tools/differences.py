@@ -69,6 +69,11 @@ GRAPH = [
         "memory and time grow until the process dies",
         "one RuntimeWarning when a graph has grown before each of more than ten updates",
     ),
+    Difference(
+        "an error of backward() or update() that no try or with of the script could catch",
+        "raised by that call",
+        "with two cores or more perhaps by the next one that computes or reads a parameter; it ends the script",
+    ),
     Difference("dump_cg()", "leaves out the last node", "all nodes; errors of single nodes are shown"),
     Difference(
         "--dynet-viz, dynet_viz",

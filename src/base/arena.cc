@@ -4,7 +4,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <utility>
 
@@ -14,17 +16,21 @@ namespace dyc {
 
 namespace {
 
+// In bytes; SIZE_MAX: as much as there is.
+size_t address_space() {
+  rlimit limit{};
+  const bool known = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return known ? static_cast<size_t>(limit.rlim_cur) : SIZE_MAX;
+}
+
 // As much as the machine has memory for, or DYNET_COMPAT_MEM megabytes.
 size_t reservation_bytes() {
   if (const char* mb = std::getenv("DYNET_COMPAT_MEM"))
     if (const long n = std::atol(mb); n > 0) return static_cast<size_t>(n) << 20;
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
   size_t bytes = pages > 0 && page > 0 ? static_cast<size_t>(pages) * page : size_t{8} << 30;
-  rlimit limit{};
   // With a limit on address space, one arena takes no more than a quarter of it.
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur / 4)
-    bytes = limit.rlim_cur / 4;
-  return bytes;
+  return std::min(bytes, address_space() / 4);
 }
 
 // Fewer page faults and TLB misses; where the kernel has no such thing the call does nothing.
@@ -34,6 +40,8 @@ void prefer_huge_pages(void* p, size_t bytes) {
 }
 
 }  // namespace
+
+bool address_space_is_limited() { return address_space() != SIZE_MAX; }
 
 Arena::Arena(const char* name, std::function<std::string()> details)
     : name_(name), details_(std::move(details)) {

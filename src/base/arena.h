@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 
 namespace dyc {
 
@@ -39,6 +40,13 @@ class Arena {
     far_ = far;
   }
   void reset() { reset(0, capacity_); }
+  void swap_memory(Arena& other) {
+    std::swap(base_, other.base_);
+    std::swap(top_, other.top_);
+    std::swap(far_, other.far_);
+    std::swap(capacity_, other.capacity_);
+    std::swap(reserved_, other.reserved_);
+  }
 
  private:
   [[noreturn]] void fail(size_t n) const;
@@ -48,6 +56,9 @@ class Arena {
   int64_t top_ = 0, far_ = 0, capacity_ = 0;
   size_t reserved_ = 0;  // bytes
 };
+
+// May the process map only so much memory? Then a second pair of arenas would have no room.
+bool address_space_is_limited();
 
 // "2.4 MB", for messages.
 std::string bytes_text(double bytes);

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/platform.h"
+#include "base/spin.h"
 #include "base/tuning.h"
 
 namespace dyc {
@@ -27,19 +28,6 @@ using Time = Clock::duration;
 using tuning::kMaxThreads, tuning::kSpin;
 
 thread_local bool inside_loop = false;
-
-// Spins until done() or the time is over; says whether done().
-template <class Done>
-bool spin_until(Done done, std::chrono::nanoseconds time) {
-  const auto start = Clock::now();
-  do {
-    for (int i = 0; i < tuning::kSpinChecks; i++) {
-      if (done()) return true;
-      pause_cpu();
-    }
-  } while (Clock::now() - start < time);
-  return false;
-}
 
 }  // namespace
 
@@ -70,7 +58,7 @@ class Crowding {
 // nobody waits for it. 13 fields, as caller and workers share one another's counters.
 struct ThreadPool::Workers {
   struct Loop {
-    size_t n, grain, chunks;
+    size_t n, grain, chunks, threads;
     Body fn;
     void* context;
   };
@@ -105,7 +93,7 @@ struct ThreadPool::Workers {
       if (stopping.load()) return;
       if (!(seen & 1)) continue;
       inside.fetch_add(1);
-      if (state.load() == seen) take_chunks(number);
+      if (state.load() == seen && number < loop.threads) take_chunks(number);
       inside.fetch_sub(1);
     }
   }
@@ -115,8 +103,8 @@ struct ThreadPool::Workers {
   // How many it took.
   size_t take_chunks(size_t number) {
     size_t taken = 0;
-    for (size_t k = 0; k < shares.size(); k++) {
-      Share& share = shares[(number + k) % shares.size()];
+    for (size_t k = 0; k < loop.threads; k++) {
+      Share& share = shares[(number + k) % loop.threads];
       for (size_t i; (i = share.next.fetch_add(1)) < share.end; taken++) {
         try {
           loop.fn(loop.context, i * loop.grain, std::min(loop.n, (i + 1) * loop.grain));
@@ -143,9 +131,9 @@ struct ThreadPool::Workers {
   void run(const Loop& new_loop) {
     const auto start = Clock::now();
     loop = new_loop;
-    for (size_t t = 0; t < shares.size(); t++) {
-      shares[t].next.store(loop.chunks * t / shares.size(), std::memory_order_relaxed);
-      shares[t].end = loop.chunks * (t + 1) / shares.size();
+    for (size_t t = 0; t < loop.threads; t++) {
+      shares[t].next.store(loop.chunks * t / loop.threads, std::memory_order_relaxed);
+      shares[t].end = loop.chunks * (t + 1) / loop.threads;
     }
     state.fetch_add(1);  // odd: open
     wake(loop.chunks - 1);
@@ -221,14 +209,15 @@ void ThreadPool::run(size_t n, size_t grain, Body fn, void* context) {
     for (size_t begin = 0; begin < n; begin += std::min(grain, n - begin))
       fn(context, begin, begin + std::min(grain, n - begin));
   };
-  if (threads_ == 1 || chunks == 1 || inside_loop || !acquire()) return alone();
+  const int at_work = threads_ - scripts_;
+  if (at_work <= 1 || chunks == 1 || inside_loop || !acquire()) return alone();
   struct Release {
     std::atomic<bool>& busy;
     ~Release() { busy = false; }
   } release{busy_};
   if (!workers_) workers_ = std::make_unique<Workers>(threads_);
   if (workers_->crowding.crowded() || !workers_->worth_waking(chunks)) return alone();
-  workers_->run({n, grain, chunks, fn, context});
+  workers_->run({n, grain, chunks, static_cast<size_t>(at_work), fn, context});
 }
 
 void ThreadPool::forget_threads() {

@@ -14,6 +14,7 @@
 
 #include "base/instance.h"
 #include "base/platform.h"
+#include "bindings/background.h"
 #include "bindings/fibers.h"
 #include "bindings/call_site.h"
 #include "bindings/tuning.h"
@@ -63,6 +64,7 @@ constexpr const char* kCapsule = "dynet_compat.graph";
 // finalises.
 void end_of_thread(PyObject* capsule) {
   auto* e = static_cast<ThreadEngine*>(PyCapsule_GetPointer(capsule, kCapsule));
+  forget_background(e);
   engines.erase(std::remove(engines.begin(), engines.end(), e), engines.end());
   if (this_thread == e) this_thread = nullptr;
   if (keeper == e) {
@@ -114,6 +116,7 @@ static void refuse_inside_function() {
 
 Engine& make_engine() {
   refuse_inside_function();
+  if (Engine* const mine = take_back_graph()) return *mine;
   static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
   set_device_lock(lock_device);
   static_cast<void>(registered);
@@ -151,6 +154,7 @@ const char* whose_graph(uint32_t number) {
 }
 
 void wait_for_update(bool throws) {
+  wait_for_background(throws);
   if (!update_in_flight || makes_updates) [[likely]]
     return;
   PyObject* const wait = update_in_flight;
@@ -190,6 +194,7 @@ void wait_for_gradients() {
 }
 
 void wait_for_backward() {
+  wait_for_background(false);
   ++waiting;
   while (to_parameters.load()) [[unlikely]] {
     Py_BEGIN_ALLOW_THREADS to_parameters.wait(1);
@@ -314,6 +319,7 @@ void compute_backward(NodeId id, bool full) {
   }
   const ScriptCall call("backward");
   e.alone = engines.size() == 1 && waiting == 0;
+  if (e.alone && !keep_products && loss_share == 1.f && backward_in_background(e, id, full)) return;
   const bool direct = e.alone && (keep_products || !is_long(e.graph));
   {
     Computing c(direct);

@@ -1,4 +1,5 @@
 // The Expression type: values, gradients, inputs that can be set. Its operators: operators.cc.
+#include "bindings/background.h"
 #include "bindings/expression.h"
 
 #include "bindings/arguments.h"
@@ -189,6 +190,15 @@ PyObject* value_as(NodeId id, int recalculate, const char* method) {
   return convert(v, engine().graph.dim(id));
 }
 
+// A method that makes an object of the node's value.
+template <Text method, PyObject* (*convert)(const float*, const Dim&)>
+PyObject* reading(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  if (!this_thread && n == 0 && !names) [[unlikely]]
+    if (const LentLoss* loss = lent_loss(self))
+      return guarded([&] { return convert(&loss->value, loss->dim); });
+  return computing<method, "recalculate", value_as<convert>>(self, args, n, names);
+}
+
 // On a device, without asking it for the values; where it has no memory for a copy, on the host.
 PyObject* tensor_value(NodeId id, int recalculate, const char* method) {
   if (recalculate) compute_value(id, true, method);
@@ -340,7 +350,7 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 }
 
 template <Text name, PyObject* (*convert)(const float*, const Dim&)>
-constexpr FastMethod get_value = computing<name, "recalculate", value_as<convert>>;
+constexpr FastMethod get_value = reading<name, convert>;
 
 // With a GPU's name, the array of a library that computes there; Python has the function for it.
 constexpr FastMethod npvalue_anywhere =

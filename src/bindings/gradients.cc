@@ -413,6 +413,8 @@ void set_random_state(const pb::bytes& state) {
 
 }  // namespace
 
+bool has_trainer_hook(TrainerHook hook) { return trainer_hooks[static_cast<size_t>(hook)]; }
+
 bool call_trainer_hook(TrainerHook hook, PyObject* trainer, PyObject* argument) {
   PyObject* const function = trainer_hooks[static_cast<size_t>(hook)];
   if (!function) [[likely]]

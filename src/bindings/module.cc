@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "bindings/arrays.h"
+#include "bindings/background.h"
 #include "bindings/call_site.h"
 #include "bindings/collection_caster.h"
 #include "bindings/compute.h"
@@ -82,7 +83,7 @@ PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names)
   return guarded([&] {
     refuse_inside_instance("renew_cg()", "call it before batch_map()");
     const ScriptCall call("renew_cg");
-    engine().renew(o);
+    engine_to_renew().renew(o);
     PyObject* graph = graph_object ? graph_object : Py_None;
     Py_INCREF(graph);
     return graph;
@@ -136,6 +137,7 @@ pybind11::dict launch_counts(const pybind11::object& expression) {
 
 pybind11::dict timing() {
   Engine& e = engine();
+  wait_for_update(false);
   pybind11::dict d;
   d["plan"] = e.timing.plan;
   d["forward"] = e.timing.forward;
@@ -256,14 +258,19 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("plan_table", &plan_table, "The launches planned so far in this graph, in running order.");
   m.def("set_scheduler", [](const std::string& name) {
     default_options().scheduler = scheduler_from_name(name);
-    if (this_thread) this_thread->options.scheduler = default_options().scheduler;
+    if (this_thread || take_back_graph()) this_thread->options.scheduler = default_options().scheduler;
   });
   m.def("set_batching", [](bool on) {
     default_options().batching = on;
-    if (this_thread) this_thread->options.batching = on;
+    if (this_thread || take_back_graph()) this_thread->options.batching = on;
   });
   m.def("share_parameters", [](bool on) { share_new_storages(on); });
   m.def("set_threads", [](int n) { set_threads(n); });
+  // Registered first, so called last: an error of the last update is shown.
+  pybind11::module_::import("atexit").attr("register")(
+      pybind11::cpp_function([] { wait_for_background(true); }));
+  m.def("_lend_always", &lend_always, "least"_a);
+  m.def("_is_lent", &is_lent);
   m.def("threads", [] { return thread_pool().threads(); });
   m.def("_use_device", &choose_device, "name"_a, "Computes on cpu, emulation or cuda:N from now on.");
   m.def("_set_loss_share", [](float share) { loss_share = share; }, "share"_a);

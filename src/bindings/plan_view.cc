@@ -3,6 +3,7 @@
 
 #include <pybind11/stl.h>
 
+#include "bindings/background.h"
 #include "bindings/call_site.h"
 #include "bindings/compute.h"
 #include "plan/critical_path.h"
@@ -116,6 +117,7 @@ pb::object node_number(const pb::object& o) {
       PyObject_TypeCheck(o.ptr(), &LookupParametersType))
     return pb::none();
   const auto* p = reinterpret_cast<PyExpression*>(o.ptr());
+  if (!this_thread) take_back_graph();
   if (!this_thread || !is_current(p, this_thread->graph)) return pb::none();
   return pb::int_(p->id);
 }

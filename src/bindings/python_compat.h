@@ -61,6 +61,45 @@ inline bool is_traced() {
 #endif
 }
 
+#if PY_VERSION_HEX >= 0x030B0000
+// Does a handler of the code cover this instruction? The table has four numbers for each handler, of 6 bits a
+// byte, the most significant first: first instruction, how many, and two of no interest here.
+inline bool has_handler(PyCodeObject* code, int instruction) {
+  const auto* p = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(code->co_exceptiontable));
+  const uint8_t* const end = p + PyBytes_GET_SIZE(code->co_exceptiontable);
+  while (p < end) {
+    int number[4] = {};
+    for (int& n : number)
+      for (bool more = true; more && p < end; ++p) {
+        n = n << 6 | (*p & 0x3f);
+        more = *p & 0x40;
+      }
+    if (number[0] <= instruction && instruction < number[0] + number[1]) return true;
+  }
+  return false;
+}
+#endif
+
+// Is a function running that could notice an error raised now: by `try`, `with`, or a loop of its own?
+inline bool errors_may_be_caught() {
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  bool caught = false;
+  while (frame) {
+#if PY_VERSION_HEX >= 0x030B0000
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    caught = has_handler(code, PyFrame_GetLasti(frame) / 2);
+    Py_DECREF(code);
+#else
+    caught = frame->f_iblock > 0;
+#endif
+    PyFrameObject* const outer = caught ? nullptr : PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = outer;
+  }
+  return caught;
+}
+
 // The dict in which the function looks up Python's own names.
 inline PyObject* function_builtins([[maybe_unused]] PyObject* function) {
 #if PY_VERSION_HEX >= 0x030A0000

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/instance.h"
 #include "bindings/arguments.h"
+#include "bindings/background.h"
 #include "bindings/compute.h"
 #include "bindings/model.h"
 #include "bindings/owned.h"
@@ -182,6 +183,12 @@ bool warn_of_growth() {
   return PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 1) == 0;
 }
 
+// Does an update call functions of the script, or the hook of a job?
+bool calls_script(PyObject* self) {
+  PyObject* const functions = as_trainer(self)->before_update;
+  return (functions && PyList_GET_SIZE(functions) > 0) || has_trainer_hook(TrainerHook::update);
+}
+
 // A function may change the list: those that it held at first are called.
 void call_before_update(PyObject* self) {
   PyObject* const functions = as_trainer(self)->before_update;
@@ -197,6 +204,8 @@ constexpr FastMethod update = method<"update", 0, "s">([](PyObject* self, const 
   if (a[0]) deprecated("Trainer.update(s)", "multiply the learning rate or the loss instead");
   refuse_inside_instance("update()", "call it after backward() on the sum of what batch_map() returns");
   const ScriptCall call("update");
+  Trainer* const built = as_trainer(self)->trainer.get();
+  if (built && !calls_script(self) && update_in_background(self, *built, scale)) return none();
   wait_for_backward();
   trainer_of(self);
   if (call_trainer_hook(TrainerHook::update, self, Owned::steal(PyFloat_FromDouble(scale)).get())) {

@@ -82,6 +82,8 @@ inline constexpr int64_t kPollEvery = 50;
 // Values recorded since the last computation from which the interpreter lock is released. Guess: computing
 // fewer takes less time than another thread needs to take the lock and give it back.
 inline constexpr uint64_t kReleaseLock = 65536;
+// Values of a graph from which on its backward pass goes on in the background. Guess.
+inline constexpr uint64_t kBackgroundGraph = 16384;
 // Values of a graph whose backward pass can be interrupted: from about 0.1 s of computing on. Guess.
 inline constexpr uint64_t kLongGraph = 4 << 20;
 

@@ -1,4 +1,5 @@
 #include "exec/engine.h"
+#include "exec/backward_task.h"
 #include "exec/tuning.h"
 
 #include <algorithm>
@@ -367,17 +368,41 @@ bool Engine::is_live(NodeId id) {
   return live_[id];
 }
 
+void Engine::start_backward(NodeId root, bool full, bool direct) {
+  executor.begin_backward(full, direct);
+  backward_root_ = root;
+  backward_full_ = full;
+  count_live();
+  unshared_.reset();
+}
+
+void Engine::begin_backward(NodeId root, bool full, BackwardTask& task) {
+  start_backward(root, full, true);
+  task.root = root;
+  task.live = &live_;
+  task.live_nodes = &live_nodes_;
+  task.executor->root_gradient = executor.root_gradient;
+  task.exchange(*this);
+}
+
+void Engine::end_backward(BackwardTask& task, bool back) {
+  timing.backward += std::exchange(task.seconds, 0.);
+  executor.counters += std::exchange(task.executor->counters, {});
+  if (!back) {
+    timing.recorded_nodes += task.graph.size();
+    return task.clear();
+  }
+  task.exchange(*this);
+  if (task.failed) backward_root_ = kNone;
+}
+
 void Engine::backward(NodeId root, bool full, bool direct) {
   if (graph.sig(root).size != 1)
     throw ValueError(text("backward(): expected an expression of one element, got ", graph.dim(root)));
   need(root);
   const ProfileTrace::Scope scope(trace_.get(), ProfileSpan::backward, "backward");
   const double start = now();
-  executor.begin_backward(full, direct);
-  backward_root_ = root;
-  backward_full_ = full;
-  count_live();
-  unshared_.reset();
+  start_backward(root, full, direct);
   try {
     executor.backward(root, live_, live_nodes_);
   } catch (...) {

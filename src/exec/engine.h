@@ -15,6 +15,8 @@
 
 namespace dyc {
 
+struct BackwardTask;
+
 class Engine {
  public:
   Engine();
@@ -71,6 +73,11 @@ class Engine {
   // Only with `direct` are gradients added to the parameters; otherwise accumulate_gradients() does it, once.
   void backward(NodeId root, bool full, bool direct = true);
   void accumulate_gradients() { executor.accumulate(); }
+  // The same in another thread, which then calls task.run(): the task gets nodes, values and plan, and this
+  // engine may be renewed. The root's value is computed. Gradients are added to the parameters.
+  void begin_backward(NodeId root, bool full, BackwardTask& task);
+  // Afterwards: with `back`, the graph is here again, as after backward(); else it was renewed.
+  void end_backward(BackwardTask& task, bool back);
   // Gradient of the last backward; throws RuntimeError where there is none. null: zeros.
   const float* gradient(NodeId id);
   bool has_gradient(NodeId id) const { return backward_root_ != kNone && id <= backward_root_; }
@@ -150,6 +157,7 @@ class Engine {
   bool stale_ = false;  // draw random nodes and read parameters again
   NodeId backward_root_ = kNone;
   bool backward_full_ = false;
+  void start_backward(NodeId root, bool full, bool direct);
   std::unique_ptr<Engine> unshared_;  // the last graph differentiated without sharing
   std::vector<uint8_t> live_;         // empty: not asked for yet
   std::vector<uint32_t> live_nodes_;  // of each launch

@@ -1,6 +1,8 @@
 // Gradients of weights and parameters, on any device.
 #include "exec/executor.h"
 
+#include <utility>
+
 #include "exec/user_ops.h"
 
 namespace dyc {
@@ -35,6 +37,12 @@ void Executor::begin_backward(bool full, bool direct) {
     use.gradient = at;
     zero_gradients(at, use.storage->size());
   }
+}
+
+void Executor::exchange(Executor& other) {
+  std::swap(full_, other.full_);
+  std::swap(direct_, other.direct_);
+  rows_.swap(other.rows_);
 }
 
 // Sparse updates of DyNet visit every row that was looked up before the loss, also where the loss does not

@@ -18,6 +18,12 @@ struct Counters {
   uint64_t launches = 0, nodes = 0;
   uint64_t operand_bytes = 0;   // read by launches
   uint64_t gathered_bytes = 0;  // copied only to make operands contiguous
+  void operator+=(const Counters& other) {
+    launches += other.launches;
+    nodes += other.nodes;
+    operand_bytes += other.operand_bytes;
+    gathered_bytes += other.gathered_bytes;
+  }
 };
 
 // Time that the launches of one op have taken.
@@ -79,6 +85,9 @@ class Executor : protected LaunchReader {
   virtual void set_input(NodeId /*id*/, std::shared_ptr<DeviceMemory> /*memory*/) {}
   // A copy of the values of a node that is computed; null: there is no device.
   virtual std::shared_ptr<DeviceMemory> copy_on_device(NodeId /*id*/) { return nullptr; }
+  // Exchanges what forward leaves for backward with an executor of the same kind, as their graphs exchange
+  // their nodes.
+  virtual void exchange(Executor& other);
   // Does it compute a loss together with the product that only this loss reads?
   virtual bool pairs_losses() const { return false; }
   // To be called before values change: computes the gradients of the last backward that were left until

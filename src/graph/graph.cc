@@ -433,6 +433,27 @@ bool Graph::renew() {
   return true;
 }
 
+void Graph::lend_nodes(Graph& other) {
+  nodes_.swap(other.nodes_);
+  offsets_.swap(other.offsets_);
+  arg_pool_.swap(other.arg_pool_);
+  id_pool_.swap(other.id_pool_);
+  parameters.swap(other.parameters);
+  values_arena.swap_memory(other.values_arena);
+  grads_arena.swap_memory(other.grads_arena);
+  other.signatures_.refer_to(signatures_);
+}
+
+void Graph::drop_nodes() {
+  parameters.renew();
+  nodes_.clear();
+  offsets_.clear();
+  arg_pool_.clear();
+  id_pool_.clear();
+  values_arena.reset();
+  grads_arena.reset();
+}
+
 GraphMark Graph::mark() const {
   return {size(),
           static_cast<uint32_t>(arg_pool_.size()),

@@ -188,6 +188,10 @@ class Graph : public Generations {
   bool wants_rebucket() const { return sites_.changed() || contradicted_; }
   GraphMark mark() const;
   void revert(const GraphMark& mark);
+  // Exchanges nodes, values and parameters with a graph that only serves to compute them; it reads the
+  // signatures of this one, whose tables, buckets and draws stay.
+  void lend_nodes(Graph& other);
+  void drop_nodes();  // of such a graph
 
   // ---- statistics, kept while recording: spare the planner a pass over the nodes
   // Floats of all nodes recorded in this graph: how much there is to compute.

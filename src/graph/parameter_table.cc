@@ -1,5 +1,7 @@
 #include "graph/parameter_table.h"
 
+#include <utility>
+
 namespace dyc {
 
 void ParameterTable::adopt(const std::shared_ptr<Storage>& storage) {
@@ -52,6 +54,13 @@ void ParameterTable::release() {
   }
   for (size_t i = 0; i < held_.size(); ++i) storages_[i]->unpin(held_[i].raw);
   held_.clear();
+}
+
+void ParameterTable::swap(ParameterTable& other) {
+  all_.swap(other.all_);
+  storages_.swap(other.storages_);
+  slots_.swap(other.slots_);
+  std::swap(epoch_, other.epoch_);
 }
 
 void ParameterTable::renew() {

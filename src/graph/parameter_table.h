@@ -112,6 +112,7 @@ class ParameterTable {
 
   // ---- life
   void renew();
+  void swap(ParameterTable& other);  // neither holds
   // Drops all but the first `n`; the nodes of the graph end at `nodes`, and its values at offset `top`.
   void revert(uint32_t n, NodeId nodes, int64_t top);
 

@@ -9,7 +9,7 @@ uint32_t Signatures::dim_id(const Dim& d) {
   for (uint32_t i = 0; i < d.nd; ++i) key[2 + i] = d.d[i];
   bool fresh;
   const uint32_t id = dim_keys_.intern(key, d.nd + 2, &fresh);
-  if (fresh) dims_.push_back(d);
+  if (fresh) made_->dims.push_back(d);
   return id;
 }
 
@@ -68,7 +68,7 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
   const uint32_t* args = key + 3 + key[2];
   s.flat = true;
   for (uint32_t i = 0; i < s.n_args; ++i) {
-    s.x.push_back(&dims_[args[2 * i] >> 1]);
+    s.x.push_back(&made_->dims[args[2 * i] >> 1]);
     s.requires_grad_args.push_back(args[2 * i] & 1);
     s.requires_grad = s.requires_grad || (args[2 * i] & 1);
     s.requires_grad_mask |= s.requires_grad_args[i] << (i < 31 ? i : 31);
@@ -81,7 +81,7 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
   if (y.size() >= (size_t{1} << 31))
     throw ValueError(text(info.meta->name, "(): result ", y, " is too large"));
   s.dim = dim_id(y);
-  s.y = &dims_[s.dim];
+  s.y = &made_->dims[s.dim];
   s.size = static_cast<uint32_t>(y.size());
   if (info.meta->kind == OpKind::matmul) set_matmul_mode(s, args);
   s.empty = y.size() == 0;
@@ -89,7 +89,7 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
   for (const Dim* d : s.x) s.flat = s.flat && d->size() == y.size() && d->bd == y.bd;
   s.batch_key = batch_key_of(s, args);
   briefs_.push_back({s.dim, s.size});
-  sigs_.push_back(std::make_unique<Sig>(std::move(s)));
+  sigs_.push_back(&made_->sigs.emplace_back(std::move(s)));
   return static_cast<uint32_t>(sigs_.size() - 1);
 }
 

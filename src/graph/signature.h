@@ -43,7 +43,7 @@ struct Sig {
 class Signatures {
  public:
   uint32_t dim_id(const Dim& d);
-  const Dim& dim(uint32_t id) const { return dims_[id]; }
+  const Dim& dim(uint32_t id) const { return made_->dims[id]; }
 
   const Sig& operator[](uint32_t id) const { return *sigs_[id]; }
   Sig& at(uint32_t id) { return *sigs_[id]; }
@@ -60,14 +60,24 @@ class Signatures {
   // Leaves: the shape is given. At most kMostLeafAttrs attributes.
   static constexpr uint32_t kMostLeafAttrs = 3;
   uint32_t leaf(OpId op, const uint32_t* attrs, uint32_t n_attrs, const Dim& y, bool requires_grad);
+  // From now on sigs are those that `other` has now; another thread may add to it, or give them up.
+  void refer_to(const Signatures& other) {
+    if (made_ == other.made_ && sigs_.size() == other.sigs_.size()) return;
+    made_ = other.made_;
+    sigs_ = other.sigs_;
+  }
 
  private:
   uint32_t make(OpId op, const uint32_t* key, const Dim* given);
   uint32_t batch_key_of(const Sig& s, const uint32_t* args);
   InternTable keys_, dim_keys_, batch_keys_;
-  std::vector<std::unique_ptr<Sig>> sigs_;
+  struct Made {
+    std::deque<Sig> sigs;
+    std::deque<Dim> dims;
+  };
+  std::shared_ptr<Made> made_ = std::make_shared<Made>();
+  std::vector<Sig*> sigs_;  // in made_
   std::vector<Brief> briefs_;
-  std::deque<Dim> dims_;
 };
 
 }  // namespace dyc

@@ -6,6 +6,7 @@
 // becomes two ordinary launches. Results are bitwise those of two launches, except gradients of biases and of
 // weights that other launches use, too.
 #pragma once
+#include <utility>
 #include <vector>
 
 #include "base/storage.h"
@@ -35,6 +36,10 @@ class ColumnLosses {
   void complete_gradients();
   void complete_gradient(int64_t offset);
   void cut_back(uint32_t launches);
+  void exchange(ColumnLosses& other) {
+    pairs_.swap(other.pairs_);
+    std::swap(n_pairs_, other.n_pairs_);
+  }
 
  private:
   struct Pair {

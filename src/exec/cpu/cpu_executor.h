@@ -50,6 +50,10 @@ class CpuExecutor final : public Executor {
     column_losses_.complete_gradients();
   }
   void cut_back(uint32_t launches) override { column_losses_.cut_back(launches); }
+  void exchange(Executor& other) override {
+    Executor::exchange(other);
+    column_losses_.exchange(static_cast<CpuExecutor&>(other).column_losses_);
+  }
 
  private:
   friend ColumnLosses;
