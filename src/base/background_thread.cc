@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <deque>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -31,19 +30,18 @@ BackgroundThread::Queue& BackgroundThread::queue() {
 }
 
 bool BackgroundThread::start(std::function<void()> task) {
-  Queue* q;
   try {
-    q = &queue();
-  } catch (const std::system_error&) {
+    Queue& q = queue();
+    {
+      const std::lock_guard lock(mutex_);
+      q.tasks.push_back(std::move(task));
+      pending_.fetch_add(1, std::memory_order_relaxed);
+    }
+    q.changed.notify_one();
+    return true;
+  } catch (const std::exception&) {  // no memory, or no more threads
     return false;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    q->tasks.push_back(std::move(task));
-    pending_.fetch_add(1, std::memory_order_relaxed);
-  }
-  q->changed.notify_one();
-  return true;
 }
 
 void BackgroundThread::work() {
@@ -81,24 +79,24 @@ std::exception_ptr BackgroundThread::take_error() {
   return std::exchange(error_, nullptr);
 }
 
-BackgroundThread* BackgroundThread::renewed() {
+void BackgroundThread::before_fork() {
+  wait();
+  mutex_.lock();
+}
+
+BackgroundThread* BackgroundThread::for_child() const {
   auto* other = new BackgroundThread;
-  other->error_ = take_error();
+  other->error_ = error_;
   return other;
 }
 
 BackgroundThread& background_thread() {
-  static BackgroundThread* thread = nullptr;
-  static const int registered = pthread_atfork(
-      [] {
-        if (thread) thread->wait();
-      },
-      nullptr,
-      [] {
-        if (thread) thread = thread->renewed();
-      });
+  static BackgroundThread& first = *new BackgroundThread;
+  static BackgroundThread* thread = &first;
+  static const int registered =
+      pthread_atfork([] { thread->before_fork(); }, [] { thread->after_fork(); },
+                     [] { thread = thread->for_child(); });  // the lock of the parent's is left
   static_cast<void>(registered);
-  if (!thread) thread = new BackgroundThread;
   return *thread;
 }
 

@@ -6,7 +6,8 @@
 // place. At most one spare buffer is kept, so a parameter takes at most twice its size (plus what is
 // still pinned).
 //
-// Not thread-safe: pins, writes and gradients happen under the interpreter lock. What runs without it
+// Not thread-safe: pins, writes and gradients happen under the interpreter lock, or in the one backward pass and
+// the updates that others wait for (bindings/background.h). What else runs without it
 // touches pinned buffers only, and leaves its gradients to be added afterwards (ParameterTable::hold,
 // Executor::accumulate).
 //

@@ -209,15 +209,15 @@ void ThreadPool::run(size_t n, size_t grain, Body fn, void* context) {
     for (size_t begin = 0; begin < n; begin += std::min(grain, n - begin))
       fn(context, begin, begin + std::min(grain, n - begin));
   };
-  const int at_work = threads_ - scripts_;
-  if (at_work <= 1 || chunks == 1 || inside_loop || !acquire()) return alone();
+  if (threads_ - script_busy_ <= 1 || chunks == 1 || inside_loop || !acquire()) return alone();
   struct Release {
     std::atomic<bool>& busy;
     ~Release() { busy = false; }
   } release{busy_};
   if (!workers_) workers_ = std::make_unique<Workers>(threads_);
+  const size_t threads = workers_->shares.size() - script_busy_;
   if (workers_->crowding.crowded() || !workers_->worth_waking(chunks)) return alone();
-  workers_->run({n, grain, chunks, static_cast<size_t>(at_work), fn, context});
+  workers_->run({n, grain, chunks, threads, fn, context});
 }
 
 void ThreadPool::forget_threads() {

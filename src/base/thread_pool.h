@@ -22,8 +22,9 @@ class ThreadPool {
   // Threads that work on a loop, the caller included; at least 1. Waits for a running loop; not inside one.
   void set_threads(int count);
 
-  // True: the thread of the script does something else meanwhile, and leaves loops one thread less.
-  void set_script_busy(bool busy) { scripts_ = busy; }
+  // True: the thread of the script does something else meanwhile, so that loops get one thread less. For
+  // speed only.
+  void set_script_busy(bool busy) { script_busy_ = busy; }
 
   // fn(context, begin, end) for the chunks [0, grain), [grain, 2 grain) ... of [0, n), the caller taking
   // part. If chunks throw, rethrows the exception of the first of those that ran; others may not run any
@@ -40,7 +41,7 @@ class ThreadPool {
   void stop();
 
   std::atomic<int> threads_;
-  std::atomic<int> scripts_{0};  // threads of the script that are busy
+  std::atomic<bool> script_busy_{false};
   std::atomic<bool> busy_{false};
   std::unique_ptr<Workers> workers_;
 };

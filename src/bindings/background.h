@@ -5,8 +5,9 @@
 // old graph before that (gradient(), a value other than the loss, another op) waits and takes it back.
 // Whatever reads or changes parameters, or computes, waits too: it calls wait_for_update() (compute.h).
 //
-// An error then comes from the call that waits. So this is done only where no function that is running could
-// catch it: the script ends in either case.
+// An error then comes late. So this is done only where nothing could catch it: the script would end there. It
+// ends where somebody waits, with the line of the call that failed and by SystemExit, which `except
+// Exception` leaves alone.
 #pragma once
 #include "bindings/expression.h"
 #include "model/trainers.h"
@@ -24,9 +25,10 @@ bool update_in_background(PyObject* trainer, Trainer& t, float scale);
 Engine& engine_to_renew();
 // Waits and takes back the graph that this thread has lent; null: it has lent none.
 Engine* take_back_graph();
-// Waits until nothing is computed in the background. `throws`: also the error of that, in the thread that has
-// begun it.
+// Waits until nothing is computed in the background. `throws`: throws an error of that, in the main thread.
 void wait_for_background(bool throws);
+// The process ends: waits and shows an error that nobody has waited for.
+void end_background();
 // This thread, with its engine, is about to end.
 void forget_background(Engine* e);
 

@@ -2,7 +2,8 @@
 //
 // Each thread that records has an engine, made when it is first needed and destroyed with the thread's state,
 // which Python clears when the thread ends. Everything here but Computing's body runs under the interpreter
-// lock, which is what guards it; parameters, too, are only written under that lock.
+// lock, which is what guards it; parameters, too, are only written under that lock, or in the background
+// while everybody else waits who would touch them (background.h).
 #include "bindings/compute.h"
 
 #include <pthread.h>
@@ -152,6 +153,8 @@ const char* whose_graph(uint32_t number) {
     if (e->graph.number == number) return "another thread's graph";
   return "the graph of a thread that has ended";
 }
+
+bool is_only_graph() { return engines.size() == 1 && waiting == 0; }
 
 void wait_for_update(bool throws) {
   wait_for_background(throws);
@@ -318,7 +321,7 @@ void compute_backward(NodeId id, bool full) {
     return;
   }
   const ScriptCall call("backward");
-  e.alone = engines.size() == 1 && waiting == 0;
+  e.alone = is_only_graph();
   if (e.alone && !keep_products && loss_share == 1.f && backward_in_background(e, id, full)) return;
   const bool direct = e.alone && (keep_products || !is_long(e.graph));
   {

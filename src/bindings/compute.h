@@ -44,8 +44,8 @@ class InsideFunction {
   const bool outer_;
 };
 
-// Before parameters are read or changed: waits for a backward pass that writes their gradients and for an
-// update in flight, whose error it throws, and computes products that were kept.
+// Before parameters are read or changed: waits for backward passes and updates of other threads, the one in the
+// background (background.h) among them, throws their error, and computes products that were kept.
 void wait_for_gradients();
 void wait_for_backward();
 
@@ -113,5 +113,7 @@ PyObject* list_of_recorded(size_t n, const char* call, F&& result) {
 
 // What a message says of a graph that is not the one of this thread.
 const char* whose_graph(uint32_t number);
+// Has no other thread a graph?
+bool is_only_graph();
 
 }  // namespace dyc::py

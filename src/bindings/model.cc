@@ -153,16 +153,22 @@ PyObject* list_of(const std::vector<StoragePtr>& storages) {
   });
 }
 
-PyObject* parameters_list(PyObject* self, PyObject*) { return list_of(collection_of(self).parameters()); }
-PyObject* lookup_parameters_list(PyObject* self, PyObject*) { return list_of(collection_of(self).lookups()); }
+PyObject* parameters_list(PyObject* self, PyObject*) {
+  return guarded([&] { return list_of(collection_of(self).parameters()); });
+}
+PyObject* lookup_parameters_list(PyObject* self, PyObject*) {
+  return guarded([&] { return list_of(collection_of(self).lookups()); });
+}
 
 PyObject* parameter_count(PyObject* self, PyObject*) {
-  return PyLong_FromSize_t(collection_of(self).parameter_count());
+  return guarded([&] { return PyLong_FromSize_t(collection_of(self).parameter_count()); });
 }
-PyObject* get_name(PyObject* self, PyObject*) { return to_python(collection_of(self).name()); }
+PyObject* get_name(PyObject* self, PyObject*) {
+  return guarded([&] { return to_python(collection_of(self).name()); });
+}
 
 PyObject* get_weight_decay(PyObject* self, PyObject*) {
-  return PyFloat_FromDouble(collection_of(self).weight_decay());
+  return guarded([&] { return PyFloat_FromDouble(collection_of(self).weight_decay()); });
 }
 
 constexpr FastMethod set_weight_decay =

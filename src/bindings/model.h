@@ -34,8 +34,8 @@ void add_gradients(PyObject* module);         // gradients.cc
 enum class TrainerHook : uint8_t { made, update, before_save, after_save, before_load };
 // Calls the hook, if there is one. False: it returned False, so nothing is to be updated or saved. Throws
 // what it raises. `argument`: scale of an update, path of a save.
-bool has_trainer_hook(TrainerHook hook);
 bool call_trainer_hook(TrainerHook hook, PyObject* trainer, PyObject* argument = nullptr);  // gradients.cc
+bool has_trainer_hook(TrainerHook hook);
 // RuntimeError where a subclass has not called __init__().
 Trainer& trainer_of(PyObject* trainer);
 // Sets an __init__ that pybind11 shall not take for a constructor.

@@ -213,6 +213,7 @@ void choose_device(const std::string& name) {
 }
 
 void reset_timing() {
+  wait_for_update(false);
   engine().timing = {};
   engine().executor.counters = {};
   reset_device_counters();
@@ -266,9 +267,8 @@ void add_graph_functions(pybind11::module_& m) {
   });
   m.def("share_parameters", [](bool on) { share_new_storages(on); });
   m.def("set_threads", [](int n) { set_threads(n); });
-  // Registered first, so called last: an error of the last update is shown.
-  pybind11::module_::import("atexit").attr("register")(
-      pybind11::cpp_function([] { wait_for_background(true); }));
+  // Registered first, so called last: shows an error of the last update.
+  pybind11::module_::import("atexit").attr("register")(pybind11::cpp_function(&end_background));
   m.def("_lend_always", &lend_always, "least"_a);
   m.def("_is_lent", &is_lent);
   m.def("threads", [] { return thread_pool().threads(); });

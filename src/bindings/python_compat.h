@@ -80,20 +80,22 @@ inline bool has_handler(PyCodeObject* code, int instruction) {
 }
 #endif
 
-// Is a function running that could notice an error raised now: by `try`, `with`, or a loop of its own?
+// Could a function that is running, or what has called the first of them, notice an error raised now? Only a
+// script that `python` runs as a whole is known not to.
 inline bool errors_may_be_caught() {
   PyFrameObject* frame = PyEval_GetFrame();
   Py_XINCREF(frame);
-  bool caught = false;
+  bool caught = !frame;
   while (frame) {
-#if PY_VERSION_HEX >= 0x030B0000
     PyCodeObject* code = PyFrame_GetCode(frame);
+#if PY_VERSION_HEX >= 0x030B0000
     caught = has_handler(code, PyFrame_GetLasti(frame) / 2);
-    Py_DECREF(code);
 #else
     caught = frame->f_iblock > 0;
 #endif
     PyFrameObject* const outer = caught ? nullptr : PyFrame_GetBack(frame);
+    if (!outer && !caught) caught = PyUnicode_CompareWithASCIIString(code->co_name, "<module>") != 0;
+    Py_DECREF(code);
     Py_DECREF(frame);
     frame = outer;
   }

@@ -135,7 +135,9 @@ int init(PyObject* self, PyObject* args, PyObject* kwargs) {
   const bool bare = PyTuple_GET_SIZE(args) == 0 && (!kwargs || PyDict_GET_SIZE(kwargs) == 0);
   if (!kind || (bare && trainer)) return 0;
   try {
-    trainer = build(*kind, args, kwargs);
+    auto built = build(*kind, args, kwargs);
+    wait_for_background(false);  // for updates of the one before
+    trainer = std::move(built);
     call_trainer_hook(TrainerHook::made, self);
     return 0;
   } catch (...) {

@@ -43,6 +43,8 @@ void Executor::exchange(Executor& other) {
   std::swap(full_, other.full_);
   std::swap(direct_, other.direct_);
   rows_.swap(other.rows_);
+  deferred_.clear();  // what a pass that has failed has left
+  other.deferred_.clear();
 }
 
 // Sparse updates of DyNet visit every row that was looked up before the loss, also where the loss does not

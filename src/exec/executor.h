@@ -1,5 +1,5 @@
-// Runs launch records on a device, forward and backward. One executor per engine; which kind is decided once
-// per process (device.h).
+// Runs launch records on a device, forward and backward. One executor per engine, and one for passes in the
+// background; which kind is decided once per process (device.h).
 #pragma once
 #include <functional>
 #include <memory>
