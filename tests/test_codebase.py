@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.class_sizes import ClassSize, cpp_classes, python_classes
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
@@ -33,6 +34,9 @@ CLOSED = {
 MAX_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAX_COLUMNS = 110
+MAX_METHODS = 25
+MAX_FIELDS = 12
+MAX_OFF = 5  # numbers in comments
 IMPORT_MS = 100.0
 
 # Where the preprocessor may decide something outside the device folders: what differs between compilers
@@ -196,6 +200,67 @@ def test_functions_are_short() -> None:
                 if length > MAX_FUNCTION_LINES:
                     long.append(f"{path}:{node.lineno}: {node.name} has {length} lines")
     assert not long, "\n".join(long)
+
+
+def class_errors(where: str, size: ClassSize) -> Iterator[str]:
+    """One line for each limit that the class exceeds without saying so, and why, in its comment."""
+    for what, count, most in (("methods", size.methods, MAX_METHODS), ("fields", size.fields, MAX_FIELDS)):
+        said = [int(number) for number in re.findall(rf"\b(\d+) {what}\b", size.comment)]
+        if count > most and not size.is_record and all(abs(number - count) > MAX_OFF for number in said):
+            yield f"{where}: {size.name} has {count} {what}; divide it, or let its comment say so, and why"
+
+
+def test_classes_are_small() -> None:
+    errors = []
+    for path in cpp_files():
+        for size in cpp_classes((SRC / path).read_text(encoding="utf-8")):
+            errors += class_errors(f"src/{path}:{size.line}", size)
+    for path in package_files():
+        if path.endswith(".py"):
+            for size in python_classes((PACKAGE / path).read_text(encoding="utf-8")):
+                errors += class_errors(f"{path}:{size.line}", size)
+    assert not errors, "\n".join(errors)
+
+
+def test_members_are_counted() -> None:
+    source = """// A file.
+class Small {
+ public:
+  using Map = std::map<int, int>;
+  explicit Small(int a) : a_{a}, b_(2) {}
+  ~Small();
+  int a() const { return a_; }
+  static void reset(std::function<void(int)> f = {});
+  template <class F>
+  void each(F&& f);
+  void each(int);
+  bool operator==(const Small&) const = default;
+  struct Inner {
+    int x, y;
+  };
+
+ private:
+  static constexpr int kMost = 4;
+  int a_, b_ = 1;
+  std::vector<std::pair<int, int>> pairs_ = {};
+  void (*call_)(int) = nullptr;
+};
+
+// 2 fields, for once.
+struct Data {
+  int first = 1;
+  float second[4] = {};
+};
+"""
+    found = {size.name: size for size in cpp_classes(source)}
+    assert found["Small"][2:5] == (4, 4, False)  # a, reset, each, ==
+    assert found["Inner"][2:5] == (0, 2, True)
+    assert found["Data"][2:5] == (0, 2, True) and "2 fields" in found["Data"].comment
+    (python,) = python_classes("class A:\n b: int\n def f(self):\n  self.c = self.d = 1\n def __len__(s): 0")
+    assert python[2:5] == (1, 3, False)
+    many = ClassSize("Many", 1, 30, 13, False, "24 methods and 12 fields")
+    assert len([*class_errors("x", many)]) == 1
+    assert not [*class_errors("x", many._replace(comment="31 methods and 13 fields"))]
 
 
 def type_definitions() -> dict[str, set[str]]:

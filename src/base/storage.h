@@ -17,8 +17,8 @@
 // A device that trains has newer values and gradients than the host (DeviceMirror). A reader on the host has
 // them copied back first; until then the contents of the host's buffer are undefined.
 //
-// Storage has 57 methods, mostly of one line: each says what one of its users may do (graph: pin, trainer:
-// write, backward pass: add, device: mirror), and every one of them keeps version, buffers, gradient and
+// 55 methods and 19 fields, the methods mostly of one line: each says what one user may do (graph: pin,
+// trainer: write, backward pass: add, device: mirror), and all of them keep version, buffers, gradient and
 // touched rows consistent.
 #pragma once
 #include <cstdint>

@@ -19,8 +19,7 @@
 // ran again, recorded the same, and each index has had two values. Every tuning::kRevalidateEvery-th time
 // they run again and are compared; a difference disables the region.
 //
-// Region has a few methods and fields more than a class should: calls, sessions and the timing of both are
-// one state machine, whose states are these fields.
+// Region has 15 fields: calls, sessions and the timing of both are one state machine, whose states they are.
 #pragma once
 #include "bindings/region_tracer.h"
 

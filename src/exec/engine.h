@@ -1,8 +1,8 @@
 // A computation graph with everything needed to evaluate it: values on demand, gradients, recomputation.
 //
-// 42 methods, as every request of a script (read a value, record with a check, differentiate, revert, set an
-// input) asks and changes the same few facts: which launches are valid, which random nodes are drawn, which
-// nodes are live. Graph, planner and executor hold what can be said without them.
+// 39 methods and 26 fields, as every request of a script (read a value, record with a check, differentiate,
+// revert, set an input) asks and changes the same few facts: which launches are valid, which random nodes are
+// drawn, which nodes are live. Graph, planner and executor hold what can be said without them.
 #pragma once
 #include <functional>
 #include <memory>

@@ -32,7 +32,7 @@ struct OpTime {
   uint64_t forward_launches = 0, backward_launches = 0;
 };
 
-// 27 methods, as it is the whole interface between the engine and a device: half of them are virtual.
+// 28 methods, as it is the whole interface between the engine and a device: half of them are virtual.
 class Executor : protected LaunchReader {
  public:
   Executor(Graph& graph, Plan& plan) : LaunchReader(graph, plan) {}

@@ -5,7 +5,7 @@
 // nodes; tables of signatures and sites, which outlive renewals; BucketTable, ParameterTable, ValueNumbers
 // and Generations, each with its own head comment.
 //
-// Graph has more methods than a class should: recording, the accessors of a node, and the life of the graph
+// Graph has 73 methods and 25 fields: recording, the accessors of a node, and the life of the graph
 // all work on the same few vectors, and record(), record_cached() and append_nodes() are as fast as they are
 // because nothing lies between them and these vectors.
 #pragma once

@@ -8,7 +8,7 @@
 // - Layouts, keyed by the buckets of the inputs, too: the finished nodes, and what they add to the statistics
 //   of the graph. Valid for one epoch of the graph. Such a trace is appended in bulk, without a look at its
 //   steps. A layout also predicts the one that followed it last.
-// Capturing and recording share all of these data, so they are one class.
+// Capturing and recording share all of these data, so they are one class of 42 methods and 15 fields.
 #pragma once
 #include <memory>
 #include <string>

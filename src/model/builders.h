@@ -19,8 +19,9 @@ struct BuilderSize {
 // builder: it keeps that for the graph of each, and calls without an engine mean that of the last call with
 // one. Instances of batch_map share the steps, but have masks and a latest step of their own.
 //
-// 63 methods: 25 are the interface, 15 what cells record with, and the rest find the steps of a graph and
-// instance and record a step as a trace. A step takes some 200 ns: these parts read each other's state in it.
+// 58 methods and 15 fields: 25 methods are the interface, 15 what cells record with, and the rest find the
+// steps of a graph and instance and record a step as a trace. A step takes some 200 ns: these parts read each
+// other's state in it.
 class RnnBuilder {
  public:
   using Step = int32_t;

@@ -23,8 +23,8 @@ namespace dyc {
 // Where graphs are computed on a device, updates are made there as well: values, gradients and state stay
 // there until the host asks for them. Where the device cannot (no memory left, for one) the host goes on.
 //
-// 50 methods: 20 are DyNet's interface, 8 what a rule overrides; the rest are the steps of update(), which
-// pass the state of all parameters from one to the next, on the host or the device.
+// 46 methods and 18 fields: 20 methods are DyNet's interface, 8 what a rule overrides; the rest are the steps
+// of update(), which pass the state of all parameters from one to the next, on the host or the device.
 class Trainer {
  public:
   virtual ~Trainer() = default;

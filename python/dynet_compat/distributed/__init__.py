@@ -205,7 +205,7 @@ def main_only() -> Iterator[None]:
     if state.job is None:
         yield
         return
-    with state.job.group.alone():
+    with state.job.group.clock.alone():
         yield
 
 

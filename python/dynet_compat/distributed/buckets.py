@@ -76,7 +76,7 @@ class Bucket:
 
     def send_sum(self) -> None:
         """The sum of this rank's part, to all."""
-        self._group.finish(self._request)
+        self._group.clock.finish(self._request)
         np.add(self._received[0], self._received[1], out=self._total, dtype=np.float32)
         for contribution in self._received[2:]:
             self._total += contribution
@@ -87,7 +87,7 @@ class Bucket:
 
     def finish(self) -> None:
         """Waits for the sum."""
-        self._group.finish(self._request)
+        self._group.clock.finish(self._request)
 
     def put(self, collection: Any, kinds: NDArray[np.uint8], begin: int, end: int) -> None:
         """The sum takes the place of this rank's gradients."""

@@ -35,6 +35,64 @@ from .kept_files import KeptFiles
 _VERSION = 4
 
 
+class Results:
+    """What collectives have returned, in a file: a resumed script gets it again.
+
+    Args:
+        path: of the file.
+        program: what messages call the checkpoint that it belongs to.
+    """
+
+    def __init__(self, path: str, program: str) -> None:
+        self._path, self._program = path, program
+        self._fresh: list[bytes] = []  # since the last checkpoint, pickled
+        self._kept: list[list[Any]] = []  # of the run that is resumed
+        self._replayed = 0
+
+    def read(self, size: int) -> None:
+        """Those of the run before, which are the first so many bytes."""
+        with open(self._path, "rb") as file:
+            self._kept = load_all(file.read(size), _NAMES)
+
+    def clear(self) -> None:
+        open(self._path, "wb").close()
+
+    def truncate(self, size: int) -> None:
+        os.truncate(self._path, size)
+
+    def add(self, operation: str, result: list[Any]) -> None:
+        """JobError where it could not be read again."""
+        self._fresh.append(_pickled(operation, result))
+
+    def again(self) -> list[Any]:
+        """The next of the run before."""
+        if self._replayed == len(self._kept):
+            raise self._unlike("more")
+        self._replayed += 1
+        return list(self._kept[self._replayed - 1])
+
+    def check_all_replayed(self) -> None:
+        if self._replayed < len(self._kept):
+            raise self._unlike("fewer")
+
+    def _unlike(self, how_many: str) -> JobError:
+        return JobError(
+            f"{self._program} is of another program: this one asks for {how_many} results of sum() or "
+            "gather()"
+        )
+
+    def write(self) -> int:
+        """Appends what is new; the size of the file."""
+        with open(self._path, "ab") as file:
+            file.write(b"".join(self._fresh))
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def forget_written(self) -> None:
+        self._fresh.clear()
+
+
 class Checkpoints:
     """The checkpoint in a folder, and the results of collectives beside it.
 
@@ -49,14 +107,13 @@ class Checkpoints:
         if every < 1:
             raise ValueError(f"--every: got {every}; wanted 1 or more updates between checkpoints")
         self._group, self._exchange, self._every = group, exchange, every
-        self._file, self._results = (os.path.join(folder, name) for name in ("checkpoint", "results"))
+        self._file = os.path.join(folder, "checkpoint")
         os.makedirs(folder, exist_ok=True)
+        self._results = Results(os.path.join(folder, "results"), self._file)
         self._files = KeptFiles(folder) if group.rank == 0 else None
         self._target = self._read()
         self._run = ""  # which run this is, however often it was resumed
         self._seed = 0
-        self._fresh: list[bytes] = []  # results since the last checkpoint, pickled
-        self._replayed = 0
         self._is_due = False
         self._output: Optional[TextIO] = None
 
@@ -72,7 +129,7 @@ class Checkpoints:
             self._output, sys.stdout = sys.stdout, open(os.devnull, "w")
             _core._skip_backward(True)
         elif self._group.rank == 0:
-            open(self._results, "wb").close()
+            self._results.clear()
 
     @property
     def skipping(self) -> bool:
@@ -95,9 +152,7 @@ class Checkpoints:
                 f"{self._file} is of version {target['version']}, written by {target['ranks']} ranks; this "
                 f"is version {_VERSION} with {self._group.size} ranks; start as many ranks"
             )
-        with open(self._results, "rb") as file:
-            kept = file.read(target["results"])
-        target["log"] = load_all(kept, _NAMES)
+        self._results.read(target["results"])
         return dict(target)
 
     def replaces(self, path: str) -> None:
@@ -126,16 +181,11 @@ class Checkpoints:
         Raises:
             JobError: the checkpoint could not be read with this result.
         """
-        if self._target is None:
-            result = collective()
-            self._fresh.append(_pickled(operation, result))
-            return result
-        if self._replayed == len(self._target["log"]):
-            raise JobError(
-                f"{self._file} is of another program: this one asks for more results of sum() or gather()"
-            )
-        self._replayed += 1
-        return list(self._target["log"][self._replayed - 1])
+        if self._target is not None:
+            return self._results.again()
+        result = collective()
+        self._results.add(operation, result)
+        return result
 
     def skip(self, trainer: Any) -> None:
         """An update of the run before."""
@@ -162,16 +212,13 @@ class Checkpoints:
         target = self._target
         if target is None or (target["updates"], target["place"]) != (self._exchange.updates, place):
             return
-        if self._replayed < len(target["log"]):
-            raise JobError(
-                f"{self._file} is of another program: this one asks for fewer results of sum() or gather()"
-            )
+        self._results.check_all_replayed()
         _core._skip_backward(False)
         _core._forward_skipped()
         self._restore(target)
         self._target = None
         if self._group.rank == 0:
-            os.truncate(self._results, target["results"])
+            self._results.truncate(target["results"])
         self._show_output()
 
     def _show_output(self) -> None:
@@ -254,16 +301,12 @@ class Checkpoints:
             "gradients": [_gradients(_core._trainer_collection(trainer)) for trainer in trainers],
         })  # fmt: skip
         if every is not None:
-            with self._group.alone():
+            with self._group.clock.alone():
                 self._write(every, place)
-        self._fresh.clear()
+        self._results.forget_written()
 
     def _write(self, own: list[Any], place: str) -> None:
-        with open(self._results, "ab") as file:
-            file.write(b"".join(self._fresh))
-            file.flush()
-            os.fsync(file.fileno())
-            results = file.tell()
+        results = self._results.write()
         trainers = []
         for trainer in self._exchange.trainers():
             collection = _core._trainer_collection(trainer)

@@ -112,7 +112,7 @@ class Exchange:
         self._final = 0  # ranges of the current step whose gradients are computed
         if overlap and group.size > 1:
             self._worker = ThreadPoolExecutor(1, "updates", initializer=_core._make_updates_here)
-            group.shares_core = True
+            group.clock.shares_core = True
         _core._keep_products(self._worker is not None)
 
     def state_of(self, trainer: Any) -> TrainerState:
@@ -286,7 +286,7 @@ class Exchange:
         for k, (begin, end) in enumerate(step.state.ranges):
             bucket = self._bucket(step.state, k, _core._gradient_size(collection, kinds, begin, end))
             if self._worker:
-                self.group.wait(partial(self._is_final, k, buckets), "its own gradients", spins=0)
+                self.group.clock.wait(partial(self._is_final, k, buckets), "its own gradients", spins=0)
             bucket.take(collection, kinds, begin, end)
             bucket.send()
             if buckets:

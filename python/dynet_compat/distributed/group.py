@@ -82,6 +82,85 @@ class Wait(NamedTuple):
     since: float
 
 
+class Clock:
+    """Whether this rank waits for others, and since when: what its watchdog looks at.
+
+    Attributes:
+        busy: how many blocks of alone() this rank is in.
+        waits: None while this rank does something else.
+        shares_core: while a thread waits for ranks, this process computes, or another that has the same core.
+    """
+
+    def __init__(self) -> None:
+        self.busy = 0
+        self.waits: Optional[Wait] = None
+        self.shares_core = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Around what this rank does alone and may take long: the others wait without a clock."""
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
+
+    @contextmanager
+    def waiting(self, doing: str) -> Iterator[None]:
+        """Around what ends when other ranks have come as far; the watchdog looks how long it takes."""
+        self.waits = Wait(doing, time.monotonic())
+        try:
+            yield
+        finally:
+            self.waits = None
+
+    def wait(self, arrived: Callable[[], bool], doing: str, spins: int = _SPINS) -> None:
+        """Wait for other ranks without holding a core that one of them may need.
+
+        Args:
+            arrived: whether the wait is over.
+            doing: as in `Wait`.
+            spins: how often to ask before this thread sleeps in between.
+        """
+        with self.waiting(doing):
+            for _ in range(spins):
+                if arrived():
+                    return
+            start = time.monotonic()
+            while not arrived():
+                waited = time.monotonic() - start
+                time.sleep(min(max(2e-5, _NAP * waited), _LONGEST_NAP))
+
+    def finish(self, request: Any) -> None:
+        """Wait for a collective that all ranks have begun, or are about to."""
+        if self.shares_core:
+            self.wait(request.Test, "gradients", spins=0)
+        else:
+            with self.waiting("gradients"):
+                request.Wait()
+
+
+class Meetings:
+    """What a rank has done that all ranks do, and says when they meet.
+
+    Attributes:
+        count: of meetings and notes.
+    """
+
+    def __init__(self) -> None:
+        self.count = self._note = self._notes = 0
+
+    def note(self, number: int) -> None:
+        """A number on which all ranks must agree when they meet next."""
+        self.count += 1
+        self._note, self._notes = number, hash((self._notes, number)) >> 8
+
+    def say(self, operation: str, detail: int) -> bytes:
+        """What this rank says in its next meeting; see Group.announce()."""
+        self.count += 1
+        return _MEETING.pack(operation.encode()[:24], detail, self.count, self._note, self._notes)
+
+
 class Group:
     """The ranks of a job.
 
@@ -91,13 +170,8 @@ class Group:
         on_loss: the group goes on without ranks that are lost, and this is called with their numbers when the
             others have new ones; None: it ends.
     Attributes:
-        met: how many meetings and notes there were; the same on all ranks between two meetings.
-        busy: how many blocks of alone() this rank is in.
-        waits: None while this rank does something else.
         has_lost: whether the group is smaller than it was.
         is_forked: this process was forked by a rank, and is none.
-        shares_core: while a thread waits for ranks, this process computes, or another that has the same core.
-    14 fields: a meeting changes counters, communicator and watchdog together, and the watchdog shows them.
     """
 
     def __init__(
@@ -105,10 +179,8 @@ class Group:
     ) -> None:
         self.rank, self.size = rank_and_size(comm)
         self.timeout, self._on_loss = timeout, on_loss
-        self.busy = self.met = 0
-        self._note = self._notes = 0
-        self.has_lost = self.shares_core = self.is_forked = False
-        self.waits: Optional[Wait] = None
+        self.meetings, self.clock = Meetings(), Clock()
+        self.has_lost = self.is_forked = False
         self._watchdog: Optional[Watchdog] = None
         self.mpi: Any = None  # mpi4py's module; communicators are there for other ranks only
         if self.size > 1:
@@ -177,11 +249,6 @@ class Group:
 
     # ------------------------------------------------------------------------------- meetings
 
-    def note(self, number: int) -> None:
-        """A number on which all ranks must agree when they meet next."""
-        self.met += 1
-        self._note, self._notes = number, hash((self._notes, number)) >> 8
-
     def announce(self, operation: str, detail: int = 0) -> bytes:
         """What this rank says in its next meeting.
 
@@ -193,8 +260,7 @@ class Group:
         """
         if self.is_forked:
             raise JobError(f"{operation}: a process that rank {self.rank} has forked cannot meet the ranks")
-        self.met += 1
-        return _MEETING.pack(operation.encode()[:24], detail, self.met, self._note, self._notes)
+        return self.meetings.say(operation, detail)
 
     def meet(self, said: bytes, own: tuple[int, int] = (0, 0)) -> list[tuple[int, int]]:
         """Wait until all ranks are about to do the same; JobError where they are not.
@@ -209,7 +275,7 @@ class Group:
             return [own]
         mine = np.frombuffer(said + _OWN.pack(*own), np.uint8)
         every = np.zeros((self.size, len(mine)), np.uint8)
-        self.wait(self.comm.Iallgather(mine, every).Test, _name_of(said))
+        self.clock.wait(self.comm.Iallgather(mine, every).Test, _name_of(said))
         if not (every == every[0])[:, : len(said)].all():
             self._refuse([_MEETING.unpack(row[: len(said)].tobytes()) for row in every])
         return [_OWN.unpack(row[len(said) :].tobytes()) for row in every]
@@ -226,49 +292,6 @@ class Group:
             "gather() and broadcast() equally often, in the same order:\n  " + "\n  ".join(lines)
         )
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Around what this rank does alone and may take long: the others wait without a clock."""
-        self.busy += 1
-        try:
-            yield
-        finally:
-            self.busy -= 1
-
-    @contextmanager
-    def waiting(self, doing: str) -> Iterator[None]:
-        """Around what ends when other ranks have come as far; the watchdog looks how long it takes."""
-        self.waits = Wait(doing, time.monotonic())
-        try:
-            yield
-        finally:
-            self.waits = None
-
-    def wait(self, arrived: Callable[[], bool], doing: str, spins: int = _SPINS) -> None:
-        """Wait for other ranks without holding a core that one of them may need.
-
-        Args:
-            arrived: whether the wait is over.
-            doing: as in `Wait`.
-            spins: how often to ask before this thread sleeps in between.
-        """
-        with self.waiting(doing):
-            for _ in range(spins):
-                if arrived():
-                    return
-            start = time.monotonic()
-            while not arrived():
-                waited = time.monotonic() - start
-                time.sleep(min(max(2e-5, _NAP * waited), _LONGEST_NAP))
-
-    def finish(self, request: Any) -> None:
-        """Wait for a collective that all ranks have begun, or are about to."""
-        if self.shares_core:
-            self.wait(request.Test, "gradients", spins=0)
-        else:
-            with self.waiting("gradients"):
-                request.Wait()
-
     # ---------------------------------------------------------------------------- collectives
 
     def join(self, array: NDArray[Any]) -> list[NDArray[Any]]:
@@ -283,7 +306,7 @@ class Group:
         if self.size == 1:
             return sent, size
         sizes: NDArray[np.int64] = np.zeros(self.size, np.int64)
-        self.finish(self.comm.Iallgather(size, sizes))
+        self.clock.finish(self.comm.Iallgather(size, sizes))
         out = np.empty(int(sizes.sum()), np.uint8)
         at = int(sizes[: self.rank].sum())
         out[at : at + len(sent)] = sent
@@ -294,7 +317,7 @@ class Group:
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """As join_bytes(); this rank's bytes are in their place."""
         # Not Allgatherv(): MPICH's takes eight times as long
-        self.finish(self.comm.Iallgatherv(self.mpi.IN_PLACE, [every, sizes, None, self.mpi.BYTE]))
+        self.clock.finish(self.comm.Iallgatherv(self.mpi.IN_PLACE, [every, sizes, None, self.mpi.BYTE]))
         return every, sizes
 
     def deal(
@@ -307,10 +330,10 @@ class Group:
             sizes: how many for each.
         """
         arriving = np.zeros_like(sizes)
-        self.finish(self.comm.Ialltoall(sizes, arriving))
+        self.clock.finish(self.comm.Ialltoall(sizes, arriving))
         out = np.empty(int(arriving.sum()), np.uint8)
         kind = self.mpi.BYTE
-        self.finish(self.comm.Ialltoallv([sent, sizes, None, kind], [out, arriving, None, kind]))
+        self.clock.finish(self.comm.Ialltoallv([sent, sizes, None, kind], [out, arriving, None, kind]))
         return out, arriving
 
     def largest(self, kinds: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -318,7 +341,7 @@ class Group:
         if self.size == 1:
             return kinds
         out = np.empty_like(kinds)
-        self.finish(self.comm.Iallreduce(kinds, out, self.mpi.MAX))
+        self.clock.finish(self.comm.Iallreduce(kinds, out, self.mpi.MAX))
         return out
 
     def gather_objects(self, item: Any) -> list[Any]:
@@ -330,7 +353,7 @@ class Group:
         """An object of each rank, in rank order, on rank 0; None on the others."""
         if self.size == 1:
             return [item]
-        with self.waiting("what rank 0 gathers"):
+        with self.clock.waiting("what rank 0 gathers"):
             every: Optional[list[Any]] = self.comm.gather(item)
         return every
 
@@ -338,12 +361,12 @@ class Group:
         """An object of that rank, on all ranks."""
         if self.size == 1:
             return item
-        with self.waiting(f"what rank {root} sends"):
+        with self.clock.waiting(f"what rank {root} sends"):
             return self.comm.bcast(item, root)
 
     def values_of_rank_0(self, array: NDArray[Any]) -> None:
         """They come into the array, of which each rank has its own."""
-        with self.waiting("parameters of rank 0"):
+        with self.clock.waiting("parameters of rank 0"):
             self.comm.Bcast(array, 0)
 
     def close(self) -> None:
@@ -369,7 +392,7 @@ class Watchdog:
         try:
             while not self._stopped.wait(_LOOK):
                 self._answer_messages()
-                wait, now = self._group.waits, time.monotonic()
+                wait, now = self._group.clock.waits, time.monotonic()
                 if wait and now - max(wait.since, self._patient_until) > self._group.timeout:
                     self._look_for_others(wait)
         except self._group.mpi.Exception as error:
@@ -381,13 +404,13 @@ class Watchdog:
         while self._comm.Iprobe(status=status):
             message = self._comm.recv(source=status.Get_source(), tag=status.Get_tag())
             if status.Get_tag() == _QUESTION:
-                here = (socket.gethostname(), self._state(), bool(self._group.busy))
+                here = (socket.gethostname(), self._state(), bool(self._group.clock.busy))
                 self._comm.isend(here, dest=status.Get_source(), tag=_ANSWER)
             else:
                 self._answers[status.Get_source()] = message
 
     def _state(self) -> str:
-        wait = self._group.waits
+        wait = self._group.clock.waits
         return f"waits in {wait.doing}" if wait else f"is at {where_is(self._main)}"
 
     def _look_for_others(self, wait: Wait) -> None:
@@ -395,7 +418,7 @@ class Watchdog:
         meanwhile."""
         self._ask()
         self._patient_until = time.monotonic()
-        if self._group.waits is wait and not any(busy for _, _, busy in self._answers.values()):
+        if self._group.clock.waits is wait and not any(busy for _, _, busy in self._answers.values()):
             self._end_job(wait.doing)
 
     def _ask(self) -> None:

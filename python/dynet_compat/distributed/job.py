@@ -110,6 +110,23 @@ def _compare_hashes(every: list[int]) -> None:
         )
 
 
+def _level_kernels(rank: int, every: list[str]) -> None:
+    """Ranks of different processors round differently: all take the instruction set that all have."""
+    if any(isa not in _ISAS for isa in every):
+        if len(set(every)) > 1:
+            raise JobError(f"ranks have different processors: {', '.join(sorted(set(every)))}")
+        return
+    common = min(every, key=_ISAS.index)
+    os.environ["DYNET_COMPAT_ISA"] = common
+    if _core.isa() != common:
+        raise JobError(
+            f"this rank computes with {_core.isa()} kernels already, and another has {common} at most; "
+            f"set DYNET_COMPAT_ISA={common}, or call start() before anything is computed"
+        )
+    if len(set(every)) > 1 and rank == 0:
+        print(f"dynet_compat: ranks have different processors; all use {common} kernels", file=sys.stderr)
+
+
 def flush_output() -> None:
     """As Python does at its end: a script may have closed its output, or have none."""
     for stream in (sys.stdout, sys.stderr):
@@ -142,7 +159,7 @@ class Job(atomic.Role):
         if comm is not None:
             share_cores(self.group.rank, [place.cores for place in every])
         places.refuse_mix(every)
-        self._level_kernels([place.isa for place in every])
+        _level_kernels(self.group.rank, [place.isa for place in every])
         if self.group.rank == 0:
             _compare_hashes([place.word for place in every])
         self.shards_batch_map = settings.shard_batch_map
@@ -174,26 +191,10 @@ class Job(atomic.Role):
             "before_load": lambda trainer: self.before_load(),
         }  # fmt: skip
 
-    def _level_kernels(self, every: list[str]) -> None:
-        """Ranks of different processors round differently: all take the instruction set that all have."""
-        if any(isa not in _ISAS for isa in every):
-            if len(set(every)) > 1:
-                raise JobError(f"ranks have different processors: {', '.join(sorted(set(every)))}")
-            return
-        common = min(every, key=_ISAS.index)
-        os.environ["DYNET_COMPAT_ISA"] = common
-        if _core.isa() != common:
-            raise JobError(
-                f"this rank computes with {_core.isa()} kernels already, and another has {common} at most; "
-                f"set DYNET_COMPAT_ISA={common}, or call start() before anything is computed"
-            )
-        if len(set(every)) > 1 and self.group.rank == 0:
-            print(f"dynet_compat: ranks have different processors; all use {common} kernels", file=sys.stderr)
-
     def _overlaps(self, settings: Settings, hosts: list[str]) -> bool:
         """Whether updates go on while the script does: it pays where ranks are on several machines."""
         if hosts.count(hosts[self.group.rank]) > devices.cores():
-            self.group.shares_core = True
+            self.group.clock.shares_core = True
         return len(set(hosts)) > 1 if settings.overlap is None else settings.overlap
 
     def _common_seed(self, seed: Optional[int]) -> int:
@@ -210,7 +211,7 @@ class Job(atomic.Role):
     def shard(self, items: Any, by: Optional[Callable[[Any], float]]) -> Any:
         if not hasattr(items, "__len__"):
             items = list(items)
-        self.group.note(len(items))
+        self.group.meetings.note(len(items))
         self._sharded_for = self.group.size
         if not self._own_stream:  # the model is made: from here on ranks draw different dropout masks
             self._own_stream = True

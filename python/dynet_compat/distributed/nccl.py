@@ -111,7 +111,7 @@ class DeviceBucket:
             )  # fmt: skip
 
     def finish(self) -> None:
-        self._nccl.group.wait(self.arrived, "gradients")
+        self._nccl.group.clock.wait(self.arrived, "gradients")
 
     def put(self, collection: Any, kinds: NDArray[np.uint8], begin: int, end: int) -> None:
         self._every.put(collection, kinds, begin, end)

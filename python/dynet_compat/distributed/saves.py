@@ -31,8 +31,8 @@ class Saves:
 
     def add(self, path: str) -> None:
         """Rank 0 has saved a file; another rank would have."""
-        if self._met != self._group.met:
-            self._met = self._group.met
+        if self._met != self._group.meetings.count:
+            self._met = self._group.meetings.count
             self._counts.clear()
         self._counts[path] += 1
         save = path, self._met, self._counts[path]
@@ -47,7 +47,7 @@ class Saves:
         while missing := self._awaited - self._heard:
             path = min(missing, key=lambda save: save[1:])[0]
             try:
-                self._group.wait(self._is_there, f"a load, for rank 0 to save {path}")
+                self._group.clock.wait(self._is_there, f"a load, for rank 0 to save {path}")
                 self._heard.add(self._comm.recv(source=0))
             except Exception as error:
                 if not self._group.is_loss(error):

@@ -87,6 +87,7 @@ const LookupArgs& table() {
   return made;
 }
 
+// 28 methods: those of Backend.
 class Emulation : public Backend {
  public:
   Emulation() {

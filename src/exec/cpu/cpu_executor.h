@@ -1,9 +1,9 @@
 // Runs launches on the CPU, forward and backward.
 //
-// One class with many short methods: the kinds of launches (element-wise, per node, custom, matmul, lookup),
-// each in a file of its own (forward.cc, backward.cc, custom.cc, matmul.cc, fused_group.cc), call each other
-// within fused groups for every launch, and share the buffers of columns and products below, which keep their
-// memory.
+// 73 methods and 13 fields, the methods short: the kinds of launches (element-wise, per node, custom, matmul,
+// lookup), each in a file of its own (forward.cc, backward.cc, custom.cc, matmul.cc, fused_group.cc), call
+// each other within fused groups for every launch, and share the buffers of columns and products below, which
+// keep their memory.
 #pragma once
 #include <deque>
 #include <utility>

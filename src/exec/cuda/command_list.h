@@ -1,5 +1,5 @@
 // Launches and copies for the device, collected: all that they read is uploaded at once, then they run in
-// order.
+// order. 13 fields: the commands, their memory, and notes on them for persistent_pass.h.
 #pragma once
 #include <vector>
 

@@ -4,7 +4,7 @@
 // Storage says what the host has (base/storage.h); copies are found by the version of their values. A copy
 // whose values nobody else has is not overwritten while a graph, or the model, still refers to them.
 //
-// 37 methods: values, gradients, updates, forks and the loss of the device are one class, because each of
+// 36 methods: values, gradients, updates, forks and the loss of the device are one class, because each of
 // them asks the table of copies who has which version, and must leave it right for all the others.
 #pragma once
 #include <atomic>

@@ -172,7 +172,7 @@ def receiver_of(node: Any) -> ast.AST:
 
 
 class Program:
-    """Everything the analyses look up: a table for each question, filled once, so there are many.
+    """Everything the analyses look up: a table for each question, filled once. So it has 17 fields.
 
     Built without recursion, so that depth of nesting does not matter.
     """
