@@ -143,7 +143,7 @@ def test_a_predictor_that_cannot_be_made(tmp_path: Path, cluster: Any) -> None:
     status, errors = ended(job(tmp_path, cluster.address, "-o", "out1"))
     lost = re.search(r"(\d+) workers were lost before one loaded the predictor", errors)
     assert status == 1 and lost, errors
-    assert int(lost[1]) >= 3, errors  # how many workers there were: machines of other tests leave in the meantime
+    assert int(lost[1]) >= 3, errors  # how many there were: machines of other tests leave meanwhile
     (tmp_path / "model.py").write_text(text.replace("class Predictor", "class Other"))
     status, errors = ended(job(tmp_path, cluster.address, "-o", "out2"))
     assert status == 2 and errors.endswith("model.py has no Predictor\n"), errors

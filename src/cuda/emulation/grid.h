@@ -19,6 +19,4 @@ struct Order {
 // nothing orders two accesses to a word (races.h).
 void run_grid(emulation::Run run, const Grid& grid, void** args, Order order);
 
-uint64_t accesses_checked();  // for races, in this process
-
 }  // namespace dyc::cuda

@@ -39,7 +39,6 @@ void Races::check_alike() {
 
 void Races::access(const RaceThread& t, uintptr_t at, size_t bytes, bool writes, bool atomic) {
   const Access now{t.block, t.thread, t.warp, t.block_meetings, t.warp_meetings, atomic};
-  ++accesses_;
   check_alike();
   for (uintptr_t word = at / 4; word <= (at + bytes - 1) / 4; ++word) {
     Word& w = words_[word];

@@ -31,7 +31,6 @@ class Races {
   void met(RaceThread& t);  // with its block
   // Memory that is another's from now on.
   void forget(const void* from, size_t bytes);
-  uint64_t accesses() const { return accesses_; }
   const std::string& found() const { return found_; }  // the first; "": none
 
  private:
@@ -65,7 +64,6 @@ class Races {
 
   Alike alike_;  // a write that was about to be: of the value that was there?
   std::string found_;
-  uint64_t accesses_ = 0;
 };
 
 }  // namespace emulation

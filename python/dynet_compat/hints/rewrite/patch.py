@@ -49,7 +49,7 @@ def rewrite_module(
     linked = file.read(vars(module)) if file else None
     if linked and (replace_code(linked.codes, functions) or not _differs(linked.codes, functions)):
         return linked
-    from .rewriter import Rewriter  # here, as most scripts were looked at before
+    from .rewriter import Rewriter  # imported only where the cache has nothing: it takes its time
 
     rewriter = Rewriter(source, filename, vars(module), wanted, loops)
     code = rewriter.rewritten()
