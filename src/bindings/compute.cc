@@ -358,9 +358,4 @@ void forward_skipped() {
   if (root != kNone) compute_forward(root, false);
 }
 
-PyObject* recorded(NodeId id, PyTypeObject* type) {
-  engine().recorded(id);
-  return make_expression(id, type);
-}
-
 }  // namespace dyc::py

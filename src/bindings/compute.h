@@ -78,7 +78,10 @@ void compute_forward(NodeId id, bool recalculate);
 void compute_backward(NodeId id, bool full);
 const float* compute_gradient(NodeId id);  // null: zeros
 // Expression for a node recorded just now; computes it in immediate mode.
-PyObject* recorded(NodeId id, PyTypeObject* type = &ExpressionType);
+inline PyObject* recorded(NodeId id, PyTypeObject* type = &ExpressionType) {
+  engine().recorded(id);
+  return make_expression(id, type);
+}
 
 // The op that this function of the API records; kOps: it is none.
 OpId op_of_function(PyObject* function);

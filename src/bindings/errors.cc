@@ -1,4 +1,6 @@
 // C++ exceptions to Python exceptions, Python arguments to C++ values.
+#include <algorithm>
+
 #include "bindings/float_arrays.h"
 #include "bindings/owned.h"
 
@@ -51,11 +53,10 @@ std::string script_line() {
 }  // namespace
 
 bool has_plain_items(PyObject* sequence) {
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(sequence, i);
-    if (!PyFloat_CheckExact(item) && !PyLong_CheckExact(item) && !is_expression(item)) return false;
-  }
-  return true;
+  PyObject* const* items = PySequence_Fast_ITEMS(sequence);
+  return std::all_of(items, items + PySequence_Fast_GET_SIZE(sequence), [](PyObject* item) {
+    return PyFloat_CheckExact(item) || PyLong_CheckExact(item) || is_expression(item);
+  });
 }
 
 void set_error() {

@@ -17,16 +17,16 @@ PyObject* StaleError = nullptr;
 
 // ---------------------------------------------------------------- allocation
 
-namespace {
+constinit FreeExpressions free_expressions;
 
-PyObject* free_list[tuning::kFreeExpressions];
-int n_free = 0;
+namespace {
 
 void dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
-  if (type->tp_basicsize == sizeof(PyExpression) && n_free < tuning::kFreeExpressions &&
+  FreeExpressions& free = free_expressions;
+  if (type->tp_basicsize == sizeof(PyExpression) && free.n < tuning::kFreeExpressions &&
       !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
-    free_list[n_free++] = self;
+    free.list[free.n++] = reinterpret_cast<PyExpression*>(self);
     return;
   }
   type->tp_free(self);
@@ -40,22 +40,9 @@ PyObject* empty_expression(PyTypeObject* type) {
   return reinterpret_cast<PyObject*>(self);
 }
 
-PyObject* make_expression(NodeId id, PyTypeObject* type) {
-  PyObject* e;
-  if (n_free > 0) {
-    e = free_list[--n_free];
-    PyObject_Init(e, type);
-  } else {
-    e = type->tp_alloc(type, 0);
-    if (!e) return nullptr;
-  }
-  auto* p = reinterpret_cast<PyExpression*>(e);
-  const Graph& g = engine().graph;
-  p->id = id;
-  p->generation = g.generation();
-  p->graph = g.number;
-  p->renewals = g.renewals();
-  return e;
+PyObject* allocate_expression(NodeId id, PyTypeObject* type) {
+  PyObject* e = type->tp_alloc(type, 0);
+  return e ? set_node(reinterpret_cast<PyExpression*>(e), engine().graph, id) : nullptr;
 }
 
 namespace {
@@ -105,7 +92,7 @@ const std::shared_ptr<Storage>& storage_in(PyObject* parameters) {
       text("expected parameters of a model, got empty ones, as ", type_name(parameters), "() makes"));
 }
 
-bool to_node(PyObject* object, const char* op, NodeId* id) {
+bool other_to_node(PyObject* object, const char* op, NodeId* id) {
   Engine* mine = engine_or_error();
   if (!mine) [[unlikely]]
     return false;

@@ -131,30 +131,80 @@ PyObject* general(PyObject* const* args, Py_ssize_t n, PyObject* names) {
       [&] { return recorded(record(op_id<Op>, parse(op_id<Op>, args, n, names)), result_type<Op>()); });
 }
 
-// Calls of one or two Expressions and nothing else skip the general parser.
+// Are these the first parameters of the op, and after them at most a number, which has a default?
+template <class Op>
+constexpr bool takes(std::initializer_list<Param::Kind> kinds) {
+  const size_t n = kinds.size(), params = std::size(Op::params);
+  if (params < n || params > n + 1) return false;
+  for (size_t i = 0; i < n; ++i)
+    if (Op::params[i].kind != kinds.begin()[i]) return false;
+  if (params == n) return true;
+  const Param& last = Op::params[n];
+  return (last.kind == Param::uint || last.kind == Param::real) && !last.required();
+}
+
+// Records it with the default of that number, if it has one.
+template <class Op, uint32_t params>
+PyObject* record_default(const NodeId* nodes, uint32_t n, const Graph::Ids& ids) {
+  constexpr uint32_t attrs = std::size(Op::params) - params;
+  uint32_t attr = 0;
+  if constexpr (attrs > 0) {
+    constexpr Param last = Op::params[params];
+    if (last.kind == Param::real) attr = bits(static_cast<float>(last.standard));
+    else attr = static_cast<uint32_t>(last.standard);
+  }
+  return recorded(engine().graph.record(op_id<Op>, nodes, n, &attr, attrs, ids), result_type<Op>());
+}
+
+constexpr Py_ssize_t kShortList = 16;
+
+bool is_short_list(PyObject* object) {
+  if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object)) return false;
+  const Py_ssize_t n = PySequence_Fast_GET_SIZE(object);
+  PyObject* const* items = PySequence_Fast_ITEMS(object);
+  return n > 0 && n <= kShortList && std::all_of(items, items + n, is_expression);
+}
+
+template <class Op>
+PyObject* call_with_list(PyObject* list) {
+  NodeId ids[kShortList];
+  const Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
+  for (Py_ssize_t i = 0; i < n; ++i)
+    if (!to_node(PySequence_Fast_GET_ITEM(list, i), Op::meta.name, &ids[i])) return nullptr;
+  return guarded([&] { return record_default<Op, 1>(ids, static_cast<uint32_t>(n), Graph::Ids{}); });
+}
+
+template <class Op>
+PyObject* call_with_index(PyObject* x, PyObject* object) {
+  NodeId id;
+  if (!to_node(x, Op::meta.name, &id)) return nullptr;
+  return guarded([&] {
+    const uint32_t index = as_uint(object, Op::meta.name, Op::params[1].name);
+    return record_default<Op, 2>(&id, 1, {&index, 1, false});
+  });
+}
+
+// Calls of one or two Expressions, of one and an index, or of a short list of them, and nothing else skip the
+// general parser.
 template <class Op>
 PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   constexpr uint32_t params = std::size(Op::params);
   constexpr bool one = params == 1 && Op::params[0].kind == Param::expr;
   constexpr bool two = params == 2 && Op::params[0].kind == Param::expr && Op::params[1].kind == Param::expr;
-  constexpr bool with_index =
-      params == 2 && Op::params[0].kind == Param::expr && Op::params[1].kind == Param::index;
-  if constexpr (one || two || with_index) {
+  if constexpr (takes<Op>({Param::exprs}))
+    if (n == 1 && !names && is_short_list(args[0])) return call_with_list<Op>(args[0]);
+  if constexpr (takes<Op>({Param::expr, Param::index}))
+    if (n == 2 && !names && PyLong_CheckExact(args[1]))  // converting others may run Python code
+      return call_with_index<Op>(args[0], args[1]);
+  if constexpr (one || two) {
     if (n == params && !names) {
       NodeId ids[2];
-      if constexpr (with_index)
-        if (!PyLong_CheckExact(args[1]))
-          return general<Op>(args, n, names);  // conversion may run Python code
       if (!to_node(args[0], Op::meta.name, &ids[0])) return nullptr;
       if constexpr (two)
         if (!to_node(args[1], Op::meta.name, &ids[1])) return nullptr;
       return guarded([&] {
         Graph& g = engine().graph;
-        if constexpr (with_index) {
-          const uint32_t index = as_uint(args[1], Op::meta.name, Op::params[1].name);
-          return recorded(g.record(op_id<Op>, ids, 1, nullptr, 0, {&index, 1, false}));
-        }
-        return recorded(g.record(op_id<Op>, ids, params));
+        return recorded(one ? g.unary(op_id<Op>, ids[0]) : g.binary(op_id<Op>, ids[0], ids[1]));
       });
     }
   }

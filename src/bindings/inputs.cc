@@ -69,7 +69,10 @@ constexpr FastMethod input_vector = method<"inputVector", 1, "v", "device">([](c
       if (!PyFloat_CheckExact(items[i])) as_float(items[i], a.op(), "v");  // may be too large
     const NodeId id = g.input(Dim({static_cast<uint32_t>(size)}), true);
     float* out = g.values(id);
-    for (Py_ssize_t i = 0; i < size; ++i) out[i] = as_float(items[i], a.op(), "v");
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      const bool is_float = PyFloat_CheckExact(items[i]);
+      out[i] = is_float ? static_cast<float>(PyFloat_AS_DOUBLE(items[i])) : as_float(items[i], a.op(), "v");
+    }
     return recorded(id, &VectorInputType);
   }
   const bool foreign = is_foreign(v);

@@ -77,7 +77,7 @@ PyObject* renew(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names)
   if (value[0]) o.immediate = PyObject_IsTrue(value[0]);
   if (value[1]) o.check_validity = PyObject_IsTrue(value[1]);
   if (value[2] && value[2] != Py_None) o.batching = PyObject_IsTrue(value[2]);
-  if (PyErr_Occurred()) return nullptr;
+  if (n + named > 0 && PyErr_Occurred()) return nullptr;
   if (renew_hook && !call_renew_hook()) [[unlikely]]
     return nullptr;
   return guarded([&] {

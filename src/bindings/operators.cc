@@ -53,7 +53,7 @@ PyObject* with_number(OpId op, PyObject* x, float c, const char* name) {
 PyObject* with_expression(OpId op, PyObject* x, PyObject* y, const char* name) {
   NodeId ids[2];
   if (!to_node(x, name, &ids[0]) || !to_node(y, name, &ids[1])) return nullptr;
-  return guarded([&] { return recorded(engine().graph.record(op, ids, 2)); });
+  return guarded([&] { return recorded(engine().graph.binary(op, ids[0], ids[1])); });
 }
 
 // The ops of an operator on two expressions, or on one and a number to its right or left. The number is an

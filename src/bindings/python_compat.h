@@ -179,6 +179,16 @@ inline int position_in(PyFrameObject* frame) { return PyFrame_GetLineNumber(fram
 inline int line_at(PyCodeObject*, int position) { return position; }
 #endif
 
+// A freed object becomes one of this static type, as by PyObject_Init().
+inline void revive(PyObject* object, PyTypeObject* type) {
+#if defined(Py_DEBUG) || defined(Py_TRACE_REFS) || defined(Py_GIL_DISABLED)
+  PyObject_Init(object, type);
+#else
+  Py_SET_TYPE(object, type);
+  Py_SET_REFCNT(object, 1);
+#endif
+}
+
 // The version of a dict: a number that changes with the dict, and that no other dict ever has; 0: unknown.
 #if PY_VERSION_HEX < 0x030C0000
 inline uint64_t dict_version(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }

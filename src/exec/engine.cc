@@ -44,7 +44,7 @@ void Engine::renew(const Options& o) {
   backward_root_ = kNone;
   unshared_.reset();
   checkpoints_.clear();
-  functions_.clear();
+  if (!functions_.empty()) functions_.clear();  // its time is that of the table's capacity
 }
 
 // ---------------------------------------------------------------- values

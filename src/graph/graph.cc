@@ -24,9 +24,6 @@ Graph::Graph()
       parameters(values_arena),
       tables_(next_tables()) {
   values_arena.limit(grads_arena.capacity());  // gradients have the offsets of their values
-  nodes_.reserve(tuning::kFirstNodes);
-  offsets_.reserve(tuning::kFirstNodes);
-  arg_pool_.reserve(tuning::kFirstArgs);
 }
 
 NodeId Graph::append(const Node& n, int64_t offset) {
@@ -94,7 +91,7 @@ void Graph::refuse_argument() {
   node.flags = s.requires_grad ? Node::requires_grad : 0;
   node.args = static_cast<uint32_t>(arg_pool_.size());
   node.n_args = n;
-  arg_pool_.insert(arg_pool_.end(), args, args + n);
+  arg_pool_.append(args, n);
   set_ids(&node, ids);
   node.site = site_of(sig, args, n);
   bucket_node(node, args, n);
@@ -335,7 +332,7 @@ NodeId Graph::duplicate_of(NodeId canonical, uint32_t sig, const NodeId* args, u
   n.flags = (n.flags & (Node::requires_grad | Node::leaf | Node::constant)) | Node::view | Node::merged;
   n.n_args = 1;
   arg_pool_.push_back(canonical);
-  arg_pool_.insert(arg_pool_.end(), args, args + n_args);
+  arg_pool_.append(args, n_args);
   return append(n, offsets_[canonical] >= 0 ? offsets_[canonical] : kPending);
 }
 
@@ -405,9 +402,9 @@ bool Graph::renew() {
   parameters.renew();
   value_numbers_.renew();
   instances.clear();
-  nodes_.clear();
-  offsets_.clear();
-  arg_pool_.clear();
+  nodes_.truncate(0);
+  offsets_.truncate(0);
+  arg_pool_.truncate(0);
   id_pool_.clear();
   draws_.clear();
   buckets_.clear();
@@ -468,13 +465,13 @@ void Graph::revert(const GraphMark& m) {
   parameters.revert(m.parameters, m.nodes, m.values);
   for (const ParameterUse& p : parameters.all())
     if (offsets_[p.node] >= m.values) offsets_[p.node] = kParameter;
-  nodes_.resize(m.nodes);
-  offsets_.resize(m.nodes);
+  nodes_.truncate(m.nodes);
+  offsets_.truncate(m.nodes);
   note_revert(m.nodes);
   counted_ = false;
   for (NodeId id = 0; id < m.nodes; ++id)
     if (nodes_[id].flags & Node::view && offsets_[base_of(id)] < 0) offsets_[id] = kPending;
-  arg_pool_.resize(m.args);
+  arg_pool_.truncate(m.args);
   id_pool_.resize(m.ids);
   draws_.resize(std::min(m.draws, draws_.size()));
   value_numbers_.revert(m.nodes);

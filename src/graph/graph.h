@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/arena.h"
+#include "base/pool.h"
 #include "base/storage.h"
 #include "graph/buckets.h"
 #include "graph/generations.h"
@@ -78,11 +79,9 @@ class Graph : public Generations {
   NodeId record(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
                 const Ids& ids);
   NodeId record(OpId op, const NodeId* args, uint32_t n) { return record(op, args, n, nullptr, 0, Ids{}); }
-  NodeId unary(OpId op, NodeId x) { return record(op, &x, 1); }
-  NodeId binary(OpId op, NodeId x, NodeId y) {
-    const NodeId args[2] = {x, y};
-    return record(op, args, 2);
-  }
+  // The same as record() without attributes and indices, but faster.
+  NodeId unary(OpId op, NodeId x);
+  NodeId binary(OpId op, NodeId x, NodeId y);
   // Input whose values the caller writes into values(id); `writable`: may be written again later.
   NodeId input(const Dim& dim, bool writable);
   NodeId constant(const Dim& dim, float value);
@@ -237,7 +236,9 @@ class Graph : public Generations {
   NewNode record_new(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
                      const Ids& ids, bool numbered);
   NodeId lookup_new(const Storage& storage, const Ids& ids, bool update);
-  NodeId append_cached(const CachedSignature& cached, uint32_t n_args, const Ids& ids);
+  template <uint32_t n>
+  NodeId record_few(OpId op, const NodeId* args, const uint32_t* attrs, uint32_t n_attrs, const Ids& ids);
+  NodeId append_cached(const CachedSignature& cached, const NodeId* args, uint32_t n_args, const Ids& ids);
   void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
   void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
   void mark_read(NodeId id);
@@ -258,9 +259,10 @@ class Graph : public Generations {
   RecordCache record_cache_;
   Signatures signatures_;
   Sites sites_;
-  std::vector<Node> nodes_;
-  std::vector<int64_t> offsets_;  // by node
-  std::vector<uint32_t> arg_pool_, id_pool_;
+  Pool<Node> nodes_{tuning::kFirstNodes};
+  Pool<int64_t> offsets_{tuning::kFirstNodes};  // by node
+  Pool<NodeId> arg_pool_{tuning::kFirstArgs};
+  std::vector<uint32_t> id_pool_;
   BucketTable buckets_;
   std::vector<NodeId> draws_;
   ValueNumbers value_numbers_;

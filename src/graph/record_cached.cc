@@ -4,11 +4,16 @@
 
 namespace dyc {
 
-// Flat: every call it makes costs 2 to 5 % of a recorded op (benchmarks/record.py).
-[[gnu::flatten]] NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs,
-                                      uint32_t n_attrs, const Ids& ids) {
-  if (n == 0 || n > RecordCache::kMostArgs || n_attrs > RecordCache::kMostAttrs)
-    return record_uncached(op, args, n, attrs, n_attrs, ids);
+namespace {
+
+constexpr Graph::Ids kNoIds;
+
+}  // namespace
+
+// Compiled for each number of arguments, without loops.
+template <uint32_t n>
+[[gnu::always_inline]] inline NodeId Graph::record_few(OpId op, const NodeId* args, const uint32_t* attrs,
+                                                       uint32_t n_attrs, const Ids& ids) {
   const WeightPositions weights(op);
   bool numbered = may_be_shared(op);
   uint32_t words[RecordCache::kMostAttrs] = {};  // of a product, which has no attributes, its weights
@@ -24,10 +29,8 @@ namespace dyc {
   key.set_head(op, n, n_attrs, words);
   RecordCache::Entry& entry = record_cache_.slot(key);
   if (entry.holds(key, n)) {
-    const size_t first = arg_pool_.size();
-    arg_pool_.resize(first + n);
-    for (uint32_t i = 0; i < n; ++i) arg_pool_[first + i] = args[i];
-    return append_cached(entry.value, n, ids);
+    std::copy_n(args, n, arg_pool_.extend(n));
+    return append_cached(entry.value, args, n, ids);
   }
   const NewNode made = record_new(op, args, n, attrs, n_attrs, ids, false);
   if (made.cacheable) {
@@ -38,39 +41,64 @@ namespace dyc {
   return made.id;
 }
 
+// These are flat: every call they make costs 2 to 5 % of a recorded op (benchmarks/record.py).
+[[gnu::flatten]] NodeId Graph::record(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs,
+                                      uint32_t n_attrs, const Ids& ids) {
+  static_assert(RecordCache::kMostArgs == 3);
+  if (n_attrs <= RecordCache::kMostAttrs) [[likely]] {
+    if (n == 1) return record_few<1>(op, args, attrs, n_attrs, ids);
+    if (n == 2) return record_few<2>(op, args, attrs, n_attrs, ids);
+    if (n == 3) return record_few<3>(op, args, attrs, n_attrs, ids);
+  }
+  return record_uncached(op, args, n, attrs, n_attrs, ids);
+}
+
+[[gnu::flatten]] NodeId Graph::unary(OpId op, NodeId x) { return record_few<1>(op, &x, nullptr, 0, kNoIds); }
+
+[[gnu::flatten]] NodeId Graph::binary(OpId op, NodeId x, NodeId y) {
+  const NodeId args[2] = {x, y};
+  return record_few<2>(op, args, nullptr, 0, kNoIds);
+}
+
 [[gnu::flatten]] NodeId Graph::lookup(const std::shared_ptr<Storage>& storage, const Ids& ids, bool update) {
   parameters.use(storage);
   const ParameterTable::RowLookup& known = parameters.row_lookup(storage->uid, update);
   if (ids.list || known.tables != tables_) return lookup_new(*storage, ids, update);
-  return append_cached(known.signature, 0, ids);
+  return append_cached(known.signature, nullptr, 0, ids);
 }
 
-// Flat: with calls of append_cached() and BucketTable::find() a step of a small LSTM took 5 % longer.
+// Flat: with calls of append_cached() and BucketTable::find() a step of a small LSTM took 5 % longer. Without
+// loops for the usual numbers of arguments.
 [[gnu::flatten]] NodeId Graph::record_cached(const CachedSignature& cached, const NodeId* nodes,
                                              const uint32_t* indices, uint32_t n, const Ids& ids) {
-  const size_t first = arg_pool_.size();
-  arg_pool_.resize(first + n);
-  uint32_t* args = arg_pool_.data() + first;
+  NodeId* const args = arg_pool_.extend(n);
   for (uint32_t i = 0; i < n; ++i) args[i] = nodes[indices[i]];
-  return append_cached(cached, n, ids);
+  if (n == 1) return append_cached(cached, args, 1, ids);
+  if (n == 2) return append_cached(cached, args, 2, ids);
+  if (n == 3) return append_cached(cached, args, 3, ids);
+  return append_cached(cached, args, n, ids);
 }
 
-// Its arguments are the last ones of the pool.
-NodeId Graph::append_cached(const CachedSignature& cached, uint32_t n_args, const Ids& ids) {
-  Node node{};
+// The arguments are at the end of the pool already, which does not count them yet.
+NodeId Graph::append_cached(const CachedSignature& cached, const NodeId* args, uint32_t n_args,
+                            const Ids& ids) {
+  Node& node = *nodes_.extend(1);
+  *offsets_.extend(1) = kPending;
+  node = {};
   node.sig = cached.sig;
   node.site = cached.site;
+  node.args = static_cast<uint32_t>(arg_pool_.size());
   node.flags = cached.requires_grad;
-  node.args = static_cast<uint32_t>(arg_pool_.size()) - n_args;
   node.n_args = n_args;
   set_ids(&node, ids);
-  join_bucket(node, cached.size, arg_pool_.data() + node.args, n_args);
+  join_bucket(node, cached.size, args, n_args);
   recorded_floats_ += cached.size;
   ++pending_;
   ++unread_;
   no_grad_ += !cached.requires_grad;
-  nodes_.push_back(node);
-  offsets_.push_back(kPending);
+  arg_pool_.advance(n_args);
+  offsets_.advance(1);
+  nodes_.advance(1);
   return size() - 1;
 }
 
@@ -101,12 +129,15 @@ void Graph::append_nodes(const NodeRange& range, NodeId* nodes) {
   const uint32_t first = size();
   const auto first_arg = static_cast<uint32_t>(arg_pool_.size());
   for (uint32_t i = 0; i < range.n; ++i) nodes[range.to[i]] = first + i;
-  nodes_.insert(nodes_.end(), range.nodes, range.nodes + range.n);
-  for (uint32_t i = 0; i < range.n; ++i) nodes_[first + i].args += first_arg;
-  offsets_.resize(nodes_.size(), kPending);
-  arg_pool_.resize(first_arg + range.n_args);
-  uint32_t* args = arg_pool_.data() + first_arg;
+  Node* const to = nodes_.extend(range.n);
+  std::copy_n(range.nodes, range.n, to);
+  for (uint32_t i = 0; i < range.n; ++i) to[i].args += first_arg;
+  std::fill_n(offsets_.extend(range.n), range.n, kPending);
+  NodeId* const args = arg_pool_.extend(range.n_args);
   for (uint32_t i = 0; i < range.n_args; ++i) args[i] = nodes[range.args[i]];
+  nodes_.advance(range.n);
+  offsets_.advance(range.n);
+  arg_pool_.advance(range.n_args);
 }
 
 void Graph::count_appended(const BucketCount* counts, uint32_t n, const AppendStats& stats) {
