@@ -33,7 +33,7 @@ inline bool is_current(const PyRnnState* s, Engine& e) {
          (s->graph == e.graph.number && s->b->core->keeps(e, s->step, s->generation));
 }
 
-PyBuilder* builder_of(PyObject* object);  // null: the object is none
+PyBuilder* builder_of(PyObject* object);  // null: the object is no builder
 
 extern PyTypeObject RnnStateType;  // RNNState
 

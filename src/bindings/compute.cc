@@ -56,7 +56,7 @@ int waiting = 0;  // threads that wait for its end, and go before the next backw
 
 // Has left products to be computed (Executor::run_kept); null: no engine.
 Engine* keeper = nullptr;
-PyObject* update_in_flight = nullptr;  // a function that waits for it; null: there is none
+PyObject* update_in_flight = nullptr;  // a function that waits for the update; null: none is in flight
 thread_local bool makes_updates = false;
 
 constexpr const char* kCapsule = "dynet_compat.graph";

@@ -83,7 +83,7 @@ inline PyObject* recorded(NodeId id, PyTypeObject* type = &ExpressionType) {
   return make_expression(id, type);
 }
 
-// The op that this function of the API records; kOps: it is none.
+// The op that this function of the API records; kOps: it records none.
 OpId op_of_function(PyObject* function);
 // A call by position: of expressions, or a list of them, then perhaps an index. Other arguments are the
 // defaults.

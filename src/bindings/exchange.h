@@ -17,7 +17,7 @@ struct Given {
   GivenArray from;
   std::shared_ptr<void> owner;
 
-  // Of its shape; with `batched`, the last axis is the batch. ValueError where that is none.
+  // Of its shape; with `batched`, the last axis is the batch. ValueError where a Dim cannot hold it.
   Dim dim(const char* op, bool batched = false) const;
   std::string shape_text() const;
   // TypeError unless all of its elements are on the first axis.

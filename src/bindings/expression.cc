@@ -47,7 +47,7 @@ PyObject* allocate_expression(NodeId id, PyTypeObject* type) {
 
 namespace {
 
-// `op` was given an expression that is none of this thread's graph.
+// `op` was given an expression that does not belong to this thread's graph.
 void refuse(const PyExpression* p, const char* op) {
   const Graph& g = engine().graph;
   if (p->id == kNone)
@@ -243,7 +243,7 @@ NodeId input_to_set(PyObject* self, size_t n, const char* op) {
   return id;
 }
 
-// False: the array is none of a device.
+// False: the array is not on a device.
 [[gnu::cold, gnu::noinline]] bool set_on_device(PyObject* self, PyObject* values, const char* op) {
   const auto given = given_foreign(values, op, "values");
   if (!given) return false;

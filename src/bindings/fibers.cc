@@ -300,7 +300,7 @@ PyObject* turn(PyObject*, PyObject* const* args, Py_ssize_t n) {
 }
 
 // _batch_next(): lets the instances that wait continue, in their order, and computes for them whenever all
-// wait. Returns the first that ended, or that has begun a batch_map inside; None if there is none that waits.
+// wait. Returns the first that ended, or that has begun a batch_map inside; None: no instance waits.
 PyObject* next(PyObject*, PyObject*) {
   return guarded([]() -> PyObject* {
     Batch& b = *batch;

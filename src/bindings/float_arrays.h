@@ -7,12 +7,12 @@
 
 namespace dyc::py {
 
-// Arrays cut out of other memory (fields of records, say) may lie at odd addresses: those are copied.
+// Views of other memory (fields of records, say) may be misaligned: those are copied.
 constexpr int kAligned = pybind11::detail::npy_api::NPY_ARRAY_ALIGNED_;
 using FloatArray = pybind11::array_t<float, pybind11::array::f_style | pybind11::array::forcecast | kAligned>;
 
-// Of an object that is none of what is_foreign() knows at once: exchange.cc. Says in `unexchanged_type` which
-// of Python's own types was the last that has no member of CUDA's Array Interface or of DLPack.
+// The slow part of is_foreign(): looks for members of CUDA's Array Interface or DLPack (exchange.cc). The
+// last of Python's own types that had none is kept in `unexchanged_type`.
 bool may_be_exchanged(PyObject* object);
 extern PyTypeObject* unexchanged_type;
 

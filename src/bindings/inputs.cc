@@ -41,7 +41,7 @@ PyObject* device_input(const Given& given, const Dim& dim, bool writable, PyType
   return recorded(id, type);
 }
 
-// _input_foreign(array, batched, writable): of another library's array; None: it is none of a device.
+// _input_foreign(array, batched, writable): of another library's array; None: it is not on a device.
 constexpr FastMethod input_foreign =
     method<"_input_foreign", 3, "array", "batched", "writable">([](const auto& a) -> PyObject* {
       const auto given = given_array(a[0], "inputTensor", "arr");
@@ -50,7 +50,7 @@ constexpr FastMethod input_foreign =
       return device_input(*given, d, a.truth(2, false), &TensorInputType);
     });
 
-// Null: the array is none of a device.
+// Null: the array is not on a device.
 [[gnu::cold, gnu::noinline]] PyObject* device_vector(PyObject* v, const char* op) {
   const auto given = given_foreign(v, op, "v");
   if (!given) return nullptr;

@@ -130,7 +130,7 @@ bool Guard::refers_to(PyObject* value) const {
 
 namespace {
 
-// The defaults; an ellipsis stands for each that is no constant, as the region does not use it.
+// The defaults, with an ellipsis in place of those that are not constants: the region does not use them.
 Owned constants_of(PyObject* defaults) {
   if (!defaults) return {};
   Owned all = Owned::steal(PyTuple_New(PyTuple_GET_SIZE(defaults)));

@@ -229,8 +229,8 @@ void LoopReplayer::learn_fast_path(Specialisation& s, const Graph& graph) const 
     path.known &= path.from[i] == kNone || before[path.from[i]] == all.inputs[i];
 }
 
-// Appends which nodes of the last iteration become the inputs that an argument stands for. False: the
-// argument is not an expression or a state that the region leaves behind.
+// Appends which nodes of the last iteration are the inputs of this source in the next one. False: the
+// source is not an expression or a state that an iteration assigns.
 bool LoopReplayer::derive(const Specialisation& s, uint32_t source, std::vector<uint32_t>* from) const {
   const std::vector<uint32_t>& carried = loop_.carried;
   const auto at = std::find(carried.begin(), carried.end(), source);

@@ -217,7 +217,7 @@ class RnnBuilder {
 
   const bool cells_;
   std::vector<CellTrace> traces_;      // the one used last is first
-  std::vector<NodeId> read_, inputs_;  // what the step at hand reads; the same, each node once
+  std::vector<NodeId> read_, inputs_;  // what the current step reads; the same without duplicates
   std::vector<uint32_t> equals_;
   uint32_t settings_ = 0;
   std::vector<std::unique_ptr<PerGraph>> graphs_;  // of the graphs there are, at least one

@@ -66,7 +66,7 @@ bool write_usual(float magnitude, bool negative, char* out) {
   return true;
 }
 
-// Eight digits at once; false if one is none.
+// Eight digits at once; false unless all are digits.
 bool eight_digits(const char* p, uint32_t* value) {
   uint64_t v;
   std::memcpy(&v, p, 8);
@@ -110,8 +110,8 @@ bool read_fixed_number(const char* p, float* value) {
   if (power < -22 || power > 22) return false;
   const double digits = (p[1] - '0') * 1e8 + low;
   const double exact = power < 0 ? digits / kPow10[-power] : digits * kPow10[power];
-  // The double is the decimal number rounded once. Rounding it again gives the right float unless it lies
-  // just between two floats, where the first rounding has hidden the side.
+  // The double is the decimal number rounded once. Rounding it again gives the right float unless it is
+  // halfway between two floats: the first rounding may have moved it there from either side.
   if ((std::bit_cast<uint64_t>(exact) & 0x1fffffff) == 0x10000000) return false;
   const float magnitude32 = static_cast<float>(exact);
   *value = p[0] == '-' ? -magnitude32 : magnitude32;

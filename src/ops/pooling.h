@@ -36,7 +36,7 @@ struct MaxPooling2d {
     return r;
   }
 
-  // The part of a window that lies in x.
+  // The part of a window that is inside x.
   static DYC_INLINE void clip(const WindowAxis& a, int64_t o, int64_t* begin, int64_t* end) {
     const int64_t first = o * a.stride - a.pad, last = first + a.f;
     *begin = first < 0 ? 0 : first;

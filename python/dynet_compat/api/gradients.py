@@ -199,7 +199,7 @@ def _vector_to_gradients(
 
 
 def _entry(op: str, given: Sequence[Any]) -> GradientEntry:
-    """TypeError where it is none; lists, as JSON makes them, are."""
+    """TypeError unless it is one; lists, as JSON makes them, are accepted."""
     try:
         name, offset, shape, rows, number = GradientEntry(*given)
         rows = None if rows is None else np.asarray(rows)

@@ -77,7 +77,7 @@ class EventFiles:
         return number
 
     def store(self, numbers: Optional[np.ndarray]) -> int:
-        """Appends numbers to those of values.bin; how many, -1 if they are none."""
+        """Appends numbers to those of values.bin; how many; -1 if they are not numbers."""
         if numbers is None:
             return -1
         self.numbers.frombytes(np.ascontiguousarray(numbers, dtype=np.float32).tobytes())

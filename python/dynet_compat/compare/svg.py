@@ -9,7 +9,7 @@ from collections.abc import Sequence
 COLOURS = ("#c2410c", "#1d4ed8")  # of the two sides, the reference first
 PART_COLOURS = ("#0e7490", "#65a30d", "#7e22ce", "#ca8a04", "#78716c")  # of the parts of a step
 PLAIN = "#44403c"  # of what belongs to neither side
-ZERO = "#15803d"  # of differences that are none
+ZERO = "#15803d"  # of values that do not differ
 _CHARACTER = 6.6  # width, in pixels, of 12 px text
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 640, 300, 74, 34, 14, 46
 _MOST_ZEROS = 200  # dots for points that are zero

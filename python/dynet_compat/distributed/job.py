@@ -47,7 +47,7 @@ class Settings(NamedTuple):
     nccl: bool = False
 
     def check(self) -> None:
-        """Raises ValueError where one is none of those that there are, or two exclude each other."""
+        """Raises ValueError where a setting has an unknown value, or two exclude each other."""
         if self.gradients not in ("sum", "mean"):
             raise ValueError(f"start(): got gradients={self.gradients!r}; wanted 'sum' or 'mean'")
         if self.compress not in (None, "float16"):

@@ -29,7 +29,7 @@ class LineBlock(NamedTuple):
 
 
 class UsageError(ValueError):
-    """What predict was told cannot be done; the message says all."""
+    """What predict was asked to do cannot be done; the message says why."""
 
 
 def source_of(name: str) -> str:

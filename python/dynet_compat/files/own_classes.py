@@ -84,7 +84,7 @@ def full_name_of(cls: type) -> str:
 
 
 def module_attributes(name: str) -> Optional[dict[str, Any]]:
-    """The names in an imported module, without code of the module; None if it is none."""
+    """The names in an imported module, found without running code of the module; None if it is not one."""
     found: Any = sys.modules.get(name)
     if not issubclass(type(found), types.ModuleType):
         return None

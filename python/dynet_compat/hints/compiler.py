@@ -1,4 +1,4 @@
-"""The hints of one script: the contents of the file, and what people are told."""
+"""The hints of one script: the contents of the file, and what is printed about them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ namespace {
 
 const GemmKernels& gemm() { return dyc::DYC_JOIN(gemm_kernels_, DYC_ISA)(); }
 
-// What is computed in vain on planes: lanes, and the places between positions.
+// Planes pay if they waste little: unused lanes, and places that are no positions of the result.
 bool planes_fit(const Planes& g) {
   return g.planes() * g.plane() < INT32_MAX && g.filters * g.plane() < INT32_MAX;
 }

@@ -12,7 +12,7 @@ DYC_INLINE bool nt_packs(int64_t rows, int64_t ks, int64_t n) {
   return n > kNtBlock || (n >= kNtPackTerms && rows + ks > kNtInCache);
 }
 
-// Column j of the operands of a tile: dy copied to a panel (dy[j][kPanelRows]) or, like x, where it lies.
+// Column j of the operands of a tile: dy copied to a panel (dy[j][kPanelRows]) or, like x, read in place.
 struct Packed {
   const float* dy;
   const float* const* xs;

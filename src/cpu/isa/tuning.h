@@ -59,8 +59,8 @@ inline constexpr int64_t kNtPackKs = 96;     // columns of dW that read a panel 
 inline constexpr int64_t kNtPackTerms = 16;  // columns of dy from which it is copied, if dW has more rows and
 inline constexpr int64_t kNtInCache = 256;   // columns, together, than stay in the cache
 
-// ---- convolutions. Planes have places that are no positions of the result, where they compute in vain: they
-// are used where positions are at least 2/5 (forward) or 1/3 (backward) of the places.
+// ---- convolutions. Planes compute places that are no positions of the result, too, and waste that work.
+// They are used where positions are at least 2/5 (forward) or 1/3 (backward) of the places.
 inline constexpr int64_t kForwardPart = 2, kForwardWhole = 5, kBackwardWhole = 3;
 inline constexpr int64_t kAcrossPart = 4,
                          kAcrossWhole = 5;  // places across, of those along: worth less regular reads

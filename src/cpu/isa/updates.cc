@@ -69,7 +69,7 @@ DYC_INLINE void update_vector(const UpdateSlice& t, const UpdateFactors& f, size
 
 template <class Rule, bool kActive>
 void update(const UpdateSlice& slice, const UpdateFactors& factors) {
-  // Copies, which what the loop writes cannot change; the slice field by field, as it was just written.
+  // Copies, which the loop cannot write; field by field, as wide loads of what was just stored would stall.
   UpdateSlice t;
   t.old = slice.old;
   t.out = slice.out;

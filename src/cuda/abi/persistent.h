@@ -44,7 +44,7 @@ struct PersistentArgs {
   const WeightLoad* loads;  // in the order of their steps
   uint32_t load_count;
   bool loads_first;  // the first step reads what is loaded before it
-  uint32_t* fault;   // host memory: step + 1 where blocks waited in vain
+  uint32_t* fault;   // host memory: step + 1 at which blocks gave up waiting
 };
 
 }  // namespace dyc::cuda

@@ -128,7 +128,7 @@ struct Libcuda {
   DYC_LIBCUDA_GRAPHS(DYC_MEMBER)
 #undef DYC_MEMBER
   bool graphs() const { return capture_begin; }
-  int version = 0;  // of CUDA, as the driver tells it: 12040 for 12.4
+  int version = 0;  // of CUDA, as the driver reports it: 12040 for 12.4
 };
 
 // Loads the library and starts it, once. Throws RuntimeError that says what is missing.
@@ -156,7 +156,7 @@ struct Found {
 };
 Found find_devices();  // never throws
 
-// What the driver tells of device `number`; throws RuntimeError.
+// What the driver reports about device `number`; throws RuntimeError.
 Found::Device device_facts(const Libcuda& cuda, int number);
 
 }  // namespace dyc::cuda

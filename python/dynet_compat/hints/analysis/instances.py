@@ -78,7 +78,7 @@ class Instances:
         return None
 
     def _has_graphs(self, function: Function) -> bool:
-        """Whether a loop of the function begins graphs: then it is none that serves a loop of its callers."""
+        """Whether a loop of the function begins graphs: then it works for no loop of its callers."""
         return any(f.kind == GRAPH and f.loop.function == function.id for f in self.loops.found.values())
 
     def is_over_instances(self, loop: Loop) -> bool:

@@ -26,7 +26,7 @@ _PRINT = re.compile(rb"^[ \t]*(?:print[ \t]+[\"'\w%]|exec[ \t]+[\"'])", re.M)
 
 
 class LoadError(Exception):
-    """The script cannot be read at all: there is no such file, or it is none."""
+    """The script cannot be read at all: it does not exist, or is not a regular file."""
 
 
 @dataclass

@@ -13,7 +13,7 @@ from .values import ARGUMENT, RegionSource
 
 
 def body(scope: Scope, node: ast.For) -> Optional[TracedRegion]:
-    """The region that the body of a loop is; None if it is none."""
+    """The body of a loop as a region; None if it cannot be one."""
     if not binds_names(node.target):
         return None
     region = TracedRegion(scope)
@@ -24,7 +24,7 @@ def body(scope: Scope, node: ast.For) -> Optional[TracedRegion]:
 
 
 def element(scope: Scope, node: ast.ListComp) -> Optional[TracedRegion]:
-    """The region that the element of a comprehension is; None if it is none."""
+    """The element of a comprehension as a region; None if it cannot be one."""
     first = node.generators[0]
     if len(node.generators) > 1 or first.ifs or first.is_async or not binds_names(first.target):
         return None

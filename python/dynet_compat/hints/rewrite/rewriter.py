@@ -60,7 +60,7 @@ class Rewriter:
         maps: list[tuple[IndependentLoop, Any]] = []
         groups: list[tuple[IndependentCalls, Any]] = []
         for record, decider in loops:
-            from ..hints_file import IndependentLoop  # here, as without a hints file there are none
+            from ..hints_file import IndependentLoop  # imported where needed: only a hints file has them
 
             if isinstance(record, IndependentLoop):
                 maps.append((record, decider))
