@@ -30,15 +30,15 @@ def measure(program: str, hidden: int, args: argparse.Namespace) -> Measured:
         hints: partial(Worker, sys.executable, options, {
             "DYNET_COMPAT_HINTS": hints, "DYNET_COMPAT_THREADS": str(args.threads)
         })
-        for hints in ("off", "auto")
+        for hints in ("off", "eager")
     }  # fmt: skip
     take_turns(row, starts, args.batch, args.repeats, args.slice)
     return row
 
 
 def gain(row: Measured, clock: str) -> float | None:
-    off, auto = row.median("off", clock), row.median("auto", clock)
-    return auto / off if off and auto else None
+    off, hinted = row.median("off", clock), row.median("eager", clock)
+    return hinted / off if off and hinted else None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,17 +52,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", metavar="FILE", help="write the numbers as JSON")
     args = parser.parse_args(argv)
-    print(f"{'program':20} {'hidden':>6} {'off/s':>9} {'auto/s':>9} {'gain':>6} {'cpu':>6}  losses")
+    print(f"{'program':20} {'hidden':>6} {'off/s':>9} {'hints/s':>9} {'gain':>6} {'cpu':>6}  losses")
     rows: list[dict[str, Any]] = []
     failed = False
     for hidden in args.hidden:
         for program in args.programs:
             row = measure(program, hidden, args)
-            same = row.losses.get("off") == row.losses.get("auto")
+            same = row.losses.get("off") == row.losses.get("eager")
             failed |= bool(row.errors) or not same
             for side, error in row.errors.items():
                 print(f"  {side} failed: {error.splitlines()[-1]}", file=sys.stderr)
-            rates = " ".join(f"{show(row.median(side), '9.0f'):>9}" for side in ("off", "auto"))
+            rates = " ".join(f"{show(row.median(side), '9.0f'):>9}" for side in ("off", "eager"))
             wall, cpu = gain(row, "wall"), gain(row, "cpu")
             losses = "equal" if same else "DIFFERENT"
             print(

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,19 +31,28 @@ namespace dyc::py {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // The ComputationGraph that renew_cg() returns; made in Python.
 PyObject* graph_object = nullptr;
 
-// Called at the start of renew_cg(); null: nothing.
+// Called at the start of renew_cg(), from this time on; null: nothing.
 PyObject* renew_hook = nullptr;
+Clock::time_point renew_hook_rests{};
 
-// False: an error is set, one that a handler of a signal raised meanwhile.
+// A float that the hook returns is the seconds for which it rests. False: an error is set, one that a handler
+// of a signal raised meanwhile.
 bool call_renew_hook() {
+  if (renew_hook_rests > Clock::now()) return true;
   PyObject* hook = renew_hook;
   Py_INCREF(hook);
   PyObject* result = PyObject_CallNoArgs(hook);
-  Py_XDECREF(result);
+  if (result && PyFloat_Check(result) && hook == renew_hook) {
+    const std::chrono::duration<double> rest(PyFloat_AS_DOUBLE(result));
+    renew_hook_rests = Clock::now() + std::chrono::duration_cast<Clock::duration>(rest);
+  }
   Py_DECREF(hook);
+  Py_XDECREF(result);
   return result != nullptr;
 }
 
@@ -50,6 +60,7 @@ PyObject* on_renew(PyObject*, PyObject* hook) {
   Py_INCREF(hook);
   PyObject* old = renew_hook;
   renew_hook = hook == Py_None ? nullptr : hook;
+  renew_hook_rests = {};
   Py_XDECREF(old);
   Py_RETURN_NONE;
 }
@@ -113,7 +124,9 @@ PyMethodDef graph_methods[] = {
     {"renew_cg", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(renew)),
      METH_FASTCALL | METH_KEYWORDS, renew_doc},
     {"_on_renew", on_renew, METH_O,
-     "_on_renew(hook)\n--\n\nCalls hook() at the start of renew_cg(); None: no more."},
+     "_on_renew(hook)\n--\n\nCalls hook() at the start of renew_cg(), but not for the seconds that it has "
+     "returned; "
+     "None: no more."},
     {nullptr, nullptr, 0, nullptr}};
 
 NodeId last_of(const pybind11::list& exprs, const char* op) {

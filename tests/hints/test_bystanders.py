@@ -68,7 +68,7 @@ LEFT_OPEN = """
 def test_files_left_open_are_flushed(tmp_path: Path, fail: bool) -> None:
     text = LEFT_OPEN.replace("FAIL", str(fail)) + "main()\n"
     found = []
-    for hints in ("off", "auto"):
+    for hints in ("off", "eager"):
         done = program(tmp_path / hints, text, hints)
         files = {f.name: f.read_text() for f in sorted((tmp_path / hints).glob("*.txt"))}
         found.append((done[:2], done[2].replace(hints, ""), files))

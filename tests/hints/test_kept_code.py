@@ -317,7 +317,7 @@ def test_in_processes(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     loaded = "import sys\nprint('dynet_compat.hints.rewrite.rewriter' in sys.modules)\n"
     script.write_text(SOURCE + "for _ in range(5):\n    dy.renew_cg(); print(use())\n" + loaded)
-    environment = {**os.environ, "DYNET_COMPAT_HINTS": "auto", "DYNET_COMPAT_REPORT": "1"}
+    environment = {**os.environ, "DYNET_COMPAT_HINTS": "eager", "DYNET_COMPAT_REPORT": "1"}
     runs = [
         subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True)
         for _ in range(2)
@@ -332,7 +332,7 @@ def test_a_run_without_columns_in_between(tmp_path: Path) -> None:
     """Its code differs from that of other runs, which it leaves alone."""
     script = tmp_path / "main.py"
     script.write_text(SOURCE + "for _ in range(5):\n    dy.renew_cg(); print(use())\n")
-    environment = {**os.environ, "DYNET_COMPAT_HINTS": "auto", "DYNET_COMPAT_REPORT": "1"}
+    environment = {**os.environ, "DYNET_COMPAT_HINTS": "eager", "DYNET_COMPAT_REPORT": "1"}
     for options in (["-X", "no_debug_ranges"], [], ["-X", "no_debug_ranges"], []):
         command = [sys.executable, *options, script]
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -349,7 +349,7 @@ def test_modules_that_were_compiled_without_columns_are_looked_at_once(tmp_path:
         "import sys, helper, dynet_compat as dy\ndy.renew_cg()\nhelper.use()\n"
         "print('dynet_compat.hints.rewrite.rewriter' in sys.modules)\n"
     )
-    environment = {**os.environ, "DYNET_COMPAT_HINTS": "auto"}
+    environment = {**os.environ, "DYNET_COMPAT_HINTS": "eager"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     outputs = []
     for options in (["-X", "no_debug_ranges"], [], []):

@@ -48,7 +48,7 @@ def run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedP
 
 
 def test_one_line_at_exit_on_request(tmp_path: Path) -> None:
-    done = run(tmp_path, "run", "script.py", DYNET_COMPAT_HINTS="auto", DYNET_COMPAT_REPORT="1")
+    done = run(tmp_path, "run", "script.py", DYNET_COMPAT_HINTS="eager", DYNET_COMPAT_REPORT="1")
     [line] = [line for line in done.stderr.splitlines() if line.startswith("[dynet] hints: ")]
     found = re.fullmatch(
         r"\[dynet\] hints: (\d+) regions? recorded (\d+) times by one call, (\d+) % of all ops "
@@ -64,7 +64,7 @@ def test_one_line_at_exit_on_request(tmp_path: Path) -> None:
 
 
 def test_silent_otherwise(tmp_path: Path) -> None:
-    assert run(tmp_path, "run", "script.py", DYNET_COMPAT_HINTS="auto").stderr == ""
+    assert run(tmp_path, "run", "script.py", DYNET_COMPAT_HINTS="eager").stderr == ""
     plain = run(tmp_path, "run", "script.py", DYNET_COMPAT_HINTS="off", DYNET_COMPAT_REPORT="1")
     assert plain.stderr == "" and "hints:" not in plain.stdout
 
@@ -72,6 +72,13 @@ def test_silent_otherwise(tmp_path: Path) -> None:
 def test_hints_without_use_say_so(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("import dynet_compat as dy\ndy.renew_cg()\n", encoding="utf-8")
     done = run(tmp_path, "run", "empty.py", DYNET_COMPAT_HINTS="auto", DYNET_COMPAT_REPORT="1")
+    found = re.fullmatch(
+        r"\[dynet\] hints: no region was recorded by one call; the script waits for 0\.\d s of "
+        r"processor time \(0\.\d s used\)\n",
+        done.stderr,
+    )
+    assert found, done.stderr
+    done = run(tmp_path, "run", "empty.py", DYNET_COMPAT_HINTS="eager", DYNET_COMPAT_REPORT="1")
     assert done.stderr == "[dynet] hints: no region was recorded by one call\n"
 
 

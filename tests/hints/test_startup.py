@@ -306,7 +306,7 @@ def test_no_analysis_is_loaded_without_a_hints_file() -> None:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     loaded = {name.split(".")[2] for name in done.stdout.split()}
-    assert loaded == {"runtime", "rewrite", "analysis"}, done
+    assert loaded == {"runtime", "rewrite", "analysis", "waiting", "tuning"}, done
     assert "dynet_compat.hints.analysis.load" not in done.stdout
 
 

@@ -309,10 +309,12 @@ class ScriptRunner:
 
     def _choose_hints(self, environment: dict[str, str], side: Side, mode: str) -> None:
         if side.hints == "on":
-            if environment.get(_HINTS, "off").lower() in ("off", "0", "none", ""):
+            chosen = environment.get(_HINTS, "off").lower()
+            without = chosen in ("off", "0", "none", "")
+            if without and os.path.exists(os.path.splitext(self.script)[0] + ".dyhints"):
                 environment.pop(_HINTS, None)
-                if not os.path.exists(os.path.splitext(self.script)[0] + ".dyhints"):
-                    environment[_HINTS] = "auto"
+            elif without or chosen == "auto":
+                environment[_HINTS] = "eager"  # what looking takes is start-up, and not a part of some step
         elif side.hints or mode in ("check", "trace"):  # regions record without the calls that are compared
             environment[_HINTS] = "off"
 

@@ -9,6 +9,7 @@ fast a program runs, never what it computes.
     explain         what prevents batching, line by line
     hints_file      the file: what it holds, writing, reading, checking
     runtime         while the script runs: finding the file, and rewriting the functions that it names
+    waiting         the same without a file: when the script has run for long enough to pay for it
     rewrite         functions in which one call records each region, from the script's own source
     parallel_loops  while the script runs: loops over instances whose iterations run together
 """

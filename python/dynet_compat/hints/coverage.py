@@ -66,7 +66,10 @@ def report(active: Active) -> list[str]:
     rows = [f"recorded one by one: {outside} ops, most of them on these lines"]
     for (file, line, function), n in counted.most_common(_MOST_LINES):
         rewritten = active.rewritten.get(os.path.realpath(file))
-        reason = rewritten.reason(line) if rewritten else "the file is not rewritten"
+        waits = (
+            "waits to be looked at" if os.path.realpath(file) in active.waiting.files else "is not rewritten"
+        )
+        reason = rewritten.reason(line) if rewritten else f"the file {waits}"
         rows.append(f"  {100 * n / outside:3.0f} %  {os.path.basename(file)}:{line} {function}: {reason}")
     return rows
 

@@ -1,9 +1,10 @@
 """Hints in the running script: finding the file, and rewriting the functions of the modules that are loaded.
 
 It is beside the script (`script.dyhints`), or `DYNET_COMPAT_HINTS` names it; `off` there means no hints,
-`auto` that all functions of the script's own modules are rewritten without a file. A file that does not fit
-the script's sources is not used, which one line in the log reports. A file only names functions and loops:
-what replaces them is derived from the script's own source, so that a file can cost speed and nothing else.
+`auto` that all functions of the script's own modules are rewritten without a file, once the process has run
+for long enough to pay for it, and `eager` that this is done at once. A file that does not fit the script's
+sources is not used, which one line in the log reports. A file only names functions and loops: what replaces
+them is derived from the script's own source, so that a file can cost speed and nothing else.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ from __future__ import annotations
 import ast
 import atexit
 import contextlib
+import functools
 import gc
 import logging
 import math
 import os
 import sys
+import threading
 import time
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from .. import _core
 from ..files.own_classes import START_FOLDER, is_foreign
+from . import tuning
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from .coverage import RewrittenFile
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 
 OFF = ("off", "0", "none", "")
 AUTO = "auto"
+EAGER = "eager"
 LINES = "lines"  # of DYNET_COMPAT_REPORT: with the lines that recorded ops outside regions
 
 # The first renew_cg() finds the functions defined by then; these find those of modules imported later.
@@ -47,11 +53,13 @@ class Active:
     """Hints in use.
 
     Attributes:
-        path: of the hints file; None in the mode `auto`.
+        path: of the hints file; None in the modes `auto` and `eager`.
         wanted: path of each source file -> the functions in it that record ops or read values; None: all.
         found: path of a source file -> its regions; None: it is not rewritten.
         rewritten: path of a source file -> what the rewriter said of its lines.
         loops: path of a source file -> loops in it that may run side by side.
+        patient: does all that hints do wait until the process has run for long enough?
+        waiting: modules that wait for that.
         seconds: that rewriting took.
     """
 
@@ -61,6 +69,7 @@ class Active:
         wanted: dict[str, Optional[set[str]]],
         digests: dict[str, str],
         loops: Optional[dict[str, list[Concurrent]]] = None,
+        patient: bool = False,
     ) -> None:
         self.path = path
         self.wanted = wanted
@@ -68,18 +77,40 @@ class Active:
         self.found: dict[str, Optional[list[Any]]] = {}
         self.rewritten: dict[str, RewrittenFile] = {}
         self.loops = loops or {}
+        self.patient = patient
+        self.waiting = Waiting()
         self.renewals = 0
         self.seconds = 0.0
+        self._others: set[str] = set()  # files of modules, as these name them, that are not looked at
+        self._free = threading.Lock()
 
-    def on_renew(self) -> None:
-        """Called at the start of renew_cg()."""
-        if self.renewals in _AT:
-            begin = time.perf_counter()
-            self.apply()
-            self.seconds += time.perf_counter() - begin
-        self.renewals += 1
-        if self.renewals > _AT[-1]:
+    def on_renew(self) -> float:
+        """Called at the start of renew_cg(); returns for how many seconds it need not be called again."""
+        if not self._free.acquire(blocking=False):
+            return 0.0  # another thread looks at modules, or a handler of a signal renews meanwhile
+        try:
+            if self.patient and not self.renewals and not self.waiting.may_take(tuning.FINDING):
+                return self.waiting.pause()
+            if self.renewals in _AT:
+                self._timed(self.apply)
+            self.renewals += 1
+            due = self.waiting.due(self.seconds)
+            if due and not _is_traced():
+                self._timed(self._look_at_waiting, due)
+        finally:
+            self._free.release()
+        if self.renewals <= _AT[-1]:
+            return 0.0
+        if not self.waiting.files:
             _core._on_renew(None)
+        return self.waiting.pause()
+
+    def _timed(self, work: Callable[..., None], *arguments: str) -> None:
+        begin = time.perf_counter()
+        try:
+            work(*arguments)
+        finally:
+            self.seconds += time.perf_counter() - begin
 
     def apply(self) -> None:
         """Rewrite the modules that were loaded since; none while a debugger or profiler is on."""
@@ -88,37 +119,66 @@ class Active:
         folder = _script_folder()
         modules: dict[str, tuple[types.ModuleType, bytes]] = {}
         for module in list(sys.modules.values()):
-            path = _path_of(module)
-            if path is None or path in self.found or path in modules or not self._is_wanted(path, folder):
+            file = _file_of(module)
+            if file is None or file in self._others:
                 continue
-            data = _read(path)
-            if data is not None and self._is_the_one(path, data):
-                modules[path] = module, data
+            path = _real_path(file)
+            if not self._is_wanted(path, folder):
+                self._others.add(file)
+            elif path not in self.found and path not in modules:
+                data = _read(path)
+                if data is not None and self._is_the_one(path, data):
+                    modules[path] = module, data
         if not modules:
             return
         with _no_collection():
             self._rewrite(modules)
 
     def _rewrite(self, modules: dict[str, tuple[types.ModuleType, bytes]]) -> None:
-        from . import coverage
-        from .rewrite import patch, recording
+        from .rewrite import kept, recording
 
         if self.path is None:
             for path in [p for p, (module, _) in modules.items() if not recording.uses_dynet(vars(module))]:
                 self.found[path] = None
                 del modules[path]
+        if self.patient:
+            for path, (module, data) in modules.items():
+                self.waiting.add(path, module, data, kept.exists(module, data))
+                self.found[path] = None
+            return
+        from .rewrite import patch
+
         functions = patch.functions_of([module for module, _ in modules.values()])
         for (path, (module, data)), own in zip(modules.items(), functions):
-            loops = [(m.record, m) for m in self.loops.get(path, ())]
-            try:
-                rewritten = patch.rewrite_module(module, data, self.wanted.get(path), loops, own, True)
-                self.found[path] = list(rewritten.regions.values())
-                self.rewritten[path] = coverage.RewrittenFile.of(rewritten)
-            except Exception as error:
-                if not _is_of_analysis(error):
-                    raise  # by a signal handler
-                self.found[path] = None
-                _log.warning("hints: %s is left as it is: %s", os.path.basename(path), error)
+            self._look_at(path, module, data, own)
+
+    def _look_at_waiting(self, path: str) -> None:
+        from .rewrite import patch
+
+        waiting = self.waiting.files[path]
+        module = waiting.module()
+        if module is not None:
+            with _no_collection():
+                [own] = patch.functions_of([module])
+                self._look_at(path, module, waiting.text, own)
+        del self.waiting.files[path]  # and not before: a handler of a signal may raise meanwhile
+
+    def _look_at(
+        self, path: str, module: types.ModuleType, data: bytes, own: list[types.FunctionType]
+    ) -> None:
+        from . import coverage
+        from .rewrite import patch
+
+        loops = [(m.record, m) for m in self.loops.get(path, ())]
+        try:
+            rewritten = patch.rewrite_module(module, data, self.wanted.get(path), loops, own, True)
+            self.found[path] = list(rewritten.regions.values())
+            self.rewritten[path] = coverage.RewrittenFile.of(rewritten)
+        except Exception as error:
+            if not _is_of_analysis(error):
+                raise  # by a signal handler
+            self.found[path] = None
+            _log.warning("hints: %s is left as it is: %s", os.path.basename(path), error)
 
     def _is_the_one(self, path: str, data: bytes) -> bool:
         from hashlib import sha256
@@ -142,10 +202,20 @@ class Active:
         return [t.statistics() for found in self.found.values() for t in found or ()]
 
     def summary(self) -> str:
-        """A sentence: regions in use, calls, shares of the ops that this thread recorded, time saved."""
+        """A sentence: regions in use, calls, shares of the ops that this thread recorded, time saved; what
+        still waits."""
+        n = len(self.waiting.files)
+        waits = f"{n} modules wait" if n > 1 else "1 module waits" if n else ""
+        if self.patient and not self.renewals:
+            waits = "the script waits"
+        if waits:
+            waits = f"; {waits} for {self.waiting.until(self.seconds)}"
+        return f"hints: {self._use()}{waits}"
+
+    def _use(self) -> str:
         used = [t for t in self.regions() if t["hits"]]
         if not used:
-            return "hints: no region was recorded by one call"
+            return "no region was recorded by one call"
         timing = _core.timing()
         of_regions, of_builders = (
             100 * min(timing[f"{by}_nodes"] / max(timing["recorded_nodes"], 1), 1.0)
@@ -156,7 +226,7 @@ class Active:
         regions = f"{len(used)} region{'s' * (len(used) > 1)}"
         hits = sum(t["hits"] for t in used)
         share = f"{of_regions:.0f} % of all ops ({of_builders:.0f} % by steps of builders outside regions)"
-        return f"hints: {regions} recorded {hits} times by one call, {share}; {time}"
+        return f"{regions} recorded {hits} times by one call, {share}; {time}"
 
 
 @contextlib.contextmanager
@@ -199,15 +269,23 @@ def is_own(path: str, folder: str) -> bool:
     return path.startswith(folder) and not is_foreign(path, folder)
 
 
-def _path_of(module: Any) -> Optional[str]:
-    """The file of a module. Runs no code of the module, so that lazy modules are not loaded."""
+def _file_of(module: Any) -> Optional[str]:
+    """The file that a module names. Runs no code of the module, so that lazy modules are not loaded."""
     kind = type(module)
     if not issubclass(kind, types.ModuleType) or kind.__getattribute__ is not _MODULE_ATTRIBUTE:
         return None
     file = _MODULE_ATTRIBUTE(module, "__dict__").get("__file__")
-    if not isinstance(file, str) or not file.endswith((".py", ".pyw")):
-        return None
-    return os.path.realpath(os.path.join(START_FOLDER, file))
+    return file if isinstance(file, str) and file.endswith((".py", ".pyw")) else None
+
+
+def _real_path(file: str) -> str:
+    """Without links. Folders are asked once: hundreds of modules are in a few."""
+    folder, name = os.path.split(os.path.join(START_FOLDER, file))
+    path = os.path.join(_real_folder(folder), name)
+    return os.path.realpath(path) if os.path.islink(path) else path
+
+
+_real_folder = functools.cache(os.path.realpath)
 
 
 def _read(path: str) -> Optional[bytes]:
@@ -220,16 +298,16 @@ def _read(path: str) -> Optional[bytes]:
 
 def _script_folder() -> Optional[str]:
     """Of the script that runs, with a separator; None in an interactive session."""
-    script = _path_of(sys.modules.get("__main__"))
-    return None if script is None else os.path.dirname(script) + os.sep
+    script = _file_of(sys.modules.get("__main__"))
+    return None if script is None else os.path.dirname(_real_path(script)) + os.sep
 
 
 def prepare(setting: str) -> None:
-    """Use the hints that the setting names: `off`, `auto`, or a file."""
+    """Use the hints that the setting names: `off`, `auto`, `eager`, or a file."""
     if setting.lower() in OFF:
         return
-    if setting == AUTO:
-        activate(Active(None, {}, {}))
+    if setting in (AUTO, EAGER):
+        activate(Active(None, {}, {}, patient=setting == AUTO))
     else:
         load(setting)
 

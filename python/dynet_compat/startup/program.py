@@ -96,7 +96,9 @@ def run(
     main_module = types.ModuleType("__main__")
     vars(main_module).update(__builtins__=builtins, __cached__=None, **program.names)
     sys.modules["__main__"] = main_module  # and it stays: for pickles, threads and what runs at exit
-    if explained and not os.path.exists(config.hints_beside(program.names["__file__"])):
-        os.environ.setdefault("DYNET_COMPAT_HINTS", "auto")
+    hints = os.environ.get("DYNET_COMPAT_HINTS")
+    without = hints is None and not os.path.exists(config.hints_beside(program.names["__file__"]))
+    if explained and (without or hints == "auto"):
+        os.environ["DYNET_COMPAT_HINTS"] = "eager"  # to say what hints do from the first graph on
     config.prepare_hints()
     exec(program.code, vars(main_module))

@@ -19,10 +19,11 @@ Key = tuple[Place, ...]  # of a code object, from the outside in
 
 
 @contextlib.contextmanager
-def silence() -> Iterator[None]:
-    """No warnings: the script's were shown when it was compiled. warnings.catch_warnings() would reset which
-    warnings have been shown."""
-    ignore = ("ignore", None, Warning, None, 0)
+def silence(filename: str) -> Iterator[None]:
+    """No warnings of a compiler that reads this file: the script's were shown when it was compiled. Those of
+    other threads are. warnings.catch_warnings() would reset which warnings have been shown."""
+    module = filename[:-3] if filename.endswith(".py") else filename  # what warnings take for its name
+    ignore = ("ignore", None, Warning, re.compile(re.escape(module) + r"\Z"), 0)
     filters: list[Any] = warnings.filters  # type: ignore[assignment]
     filters.insert(0, ignore)
     try:

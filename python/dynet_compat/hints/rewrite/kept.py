@@ -27,6 +27,9 @@ from .recording import look_up, meaning
 _KIND = b"dynet_compat rewritten code 1\n"
 _MOST_FILES = 500  # of scripts in temporary folders, say, nothing needs to stay
 
+# What reading a file raises that is whole, but not of the form that write() gives it.
+_OTHER_FORM = (ArithmeticError, AttributeError, EOFError, LookupError, TypeError, ValueError)
+
 
 class KeptCode:
     """The file of one module.
@@ -51,18 +54,24 @@ class KeptCode:
 
     def read(self, names: dict[str, Any]) -> Optional[LinkedModule]:
         """What was kept, if it is what the rewriter would make of a module with this dict."""
+        try:
+            code = RewrittenCode(*(self.fields(names) or ()))
+            found, refused = [FoundRegion(*f) for f in code.found], [Refusal(*r) for r in code.refused]
+            return link(code._replace(found=found, refused=refused), {})
+        except _OTHER_FORM:
+            return None
+
+    def fields(self, names: dict[str, Any]) -> Any:
+        """Those of RewrittenCode, if they are kept and fit; else None."""
         data = cache.read(self.path, _KIND) if self.path else None
         if data is None:
             return None
         try:
             key, meanings, fields = marshal.loads(data)
-            if key != self.key or any(meaning(look_up(names, name)) != m for name, m in meanings.items()):
-                return None
-            code = RewrittenCode(*fields)
-            found, refused = [FoundRegion(*f) for f in code.found], [Refusal(*r) for r in code.refused]
-            return link(code._replace(found=found, refused=refused), {})
-        except (ArithmeticError, AttributeError, EOFError, LookupError, TypeError, ValueError):
-            return None  # whole, but not of the form that write() gives it
+            fits = key == self.key and all(meaning(look_up(names, name)) == m for name, m in meanings.items())
+            return fields if fits else None
+        except _OTHER_FORM:
+            return None
 
     def write(self, code: RewrittenCode, meanings: Mapping[str, str]) -> None:
         """Keep what the rewriter made. `meanings`: what it learned of the module's names."""
@@ -76,6 +85,12 @@ class KeptCode:
             return
         if cache.write(self.path, _KIND, data):
             cache.remove_oldest(os.path.dirname(self.path), _MOST_FILES)
+
+
+def exists(module: types.ModuleType, source: bytes) -> bool:
+    """Was rewritten code of the module kept?"""
+    names = vars(module)
+    return KeptCode(source, str(names["__file__"]), None).fields(names) is not None
 
 
 @functools.cache

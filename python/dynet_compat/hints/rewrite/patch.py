@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
@@ -43,7 +44,7 @@ def rewrite_module(
     """
     if functions is None:
         [functions] = functions_of([module])
-    filename = functions[0].__code__.co_filename if functions else str(module.__file__)
+    filename = _filename(module, functions)
     loops = list(loops)
     file = KeptCode(source, filename, wanted) if kept and isinstance(source, bytes) and not loops else None
     linked = file.read(vars(module)) if file else None
@@ -58,6 +59,14 @@ def rewrite_module(
     linked = link(code, rewriter.constants)
     replace_code(linked.codes, functions)
     return linked
+
+
+def _filename(module: types.ModuleType, functions: list[types.FunctionType]) -> str:
+    """As the code of the module's text names its file; functions that a library made in it name others."""
+    own = str(vars(module).get("__file__"))
+    names = {function.__code__.co_filename for function in functions}
+    same = (name for name in sorted(names) if os.path.basename(name) == os.path.basename(own))
+    return own if own in names else next(same, own)
 
 
 def _differs(codes: _Codes, functions: list[types.FunctionType]) -> bool:

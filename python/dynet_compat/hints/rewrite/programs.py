@@ -354,7 +354,7 @@ class Resolver:
     def _functions_in(self, path: str) -> dict[tuple[str, int], tuple[types.CodeType, ast.FunctionDef]]:
         if path not in self.files:
             self.files[path] = {}
-            with open(path, "rb") as file, silence():
+            with open(path, "rb") as file, silence(path):
                 tree = ast.parse(file.read(), path)
                 whole = compile(tree, path, "exec", dont_inherit=True)
             by_place = {key[-1]: code for key, code in codes(whole)}

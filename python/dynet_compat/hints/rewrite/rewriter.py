@@ -53,7 +53,7 @@ class Rewriter:
     ) -> None:
         self.filename = filename
         self.source = source
-        with silence():
+        with silence(filename):
             self.tree = ast.parse(source, filename)
         self.module = Module(self.tree, names)
         self.wanted = wanted
@@ -88,7 +88,7 @@ class Rewriter:
         lines = sorted([*changed, *(line for _, line in places)])
         source = source_with(self.source, self.tree, lines)
         tree = ast.Module(list(with_functions(self.tree.body, changed)), [])
-        with silence():
+        with silence(self.filename):
             old = compile(source, self.filename, "exec", dont_inherit=True)
             new = compile(tree, self.filename, "exec", dont_inherit=True)
         at = {key[-1]: code for key, code in codes(new)}
