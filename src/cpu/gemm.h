@@ -48,8 +48,8 @@ struct GemmKernels {
   void (*tn_sum)(Range ks, Range cols, const Product* products, int n, Cols dx);
 
   // Gradient of the weights. dW += sum_j dy_j x_j^T.  dy_j {m}, x_j {k} -> dW {m,k}; rows in [0,m), ks in
-  // [0,k).
-  void (*nt)(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld);
+  // [0,k). `unset`: dW holds nothing yet and counts as 0, for n > 0.
+  void (*nt)(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld, bool unset);
 
   // Gradient of a bias. db += sum_j dy_j, column after column.  dy_j {m} -> db {m}; rows in [0,m).
   void (*sum)(Range rows, int64_t n, ConstCols dy, float* db);

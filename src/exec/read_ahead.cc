@@ -21,22 +21,22 @@ std::span<const NodeId> ReadAhead::nodes(Graph& graph, NodeId id, NodeId first_p
     --window.skip;
     return nodes_;
   }
-  find_site(graph, id, end);
+  const uint32_t size = window.size ? std::min(window.size * kWindowGrowth, kMostAhead) : kFirstWindow;
+  find_site(graph, id, end, size);
   if (nodes_.size() > 1) drop_unsettled(graph, first_pending);
   if (nodes_.size() == 1) {
     window.skip = (1u << window.misses) - 1;
     window.misses = std::min(window.misses + 1, kMostMisses);
     return nodes_;
   }
-  window.size = window.size ? std::min(window.size * kWindowGrowth, kMostAhead) : kFirstWindow;
-  if (nodes_.size() > window.size) nodes_.resize(window.size);
+  window.size = size;
   return nodes_;
 }
 
-void ReadAhead::find_site(Graph& graph, NodeId id, NodeId end) {
+void ReadAhead::find_site(Graph& graph, NodeId id, NodeId end, size_t most) {
   const uint32_t site = graph.node(graph.base_of(id)).site;
   const int64_t* offsets = graph.offsets();
-  for (NodeId next = id + 1; next < end; ++next) {
+  for (NodeId next = id + 1; next < end && nodes_.size() < most; ++next) {
     const Node& n = graph.node(next);
     if (n.site == site && offsets[next] == kPending && !(n.flags & (Node::leaf | Node::view)))
       nodes_.push_back(next);

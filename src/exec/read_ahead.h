@@ -24,7 +24,7 @@ class ReadAhead {
     uint32_t skip = 0;               // reads that do not look ahead
     uint32_t misses = 0;             // how often nothing was found
   };
-  void find_site(Graph& graph, NodeId id, NodeId end);
+  void find_site(Graph& graph, NodeId id, NodeId end, size_t most);
   void drop_unsettled(Graph& graph, NodeId first_pending);
   bool unsettled(Graph& graph, NodeId id) const;
 

@@ -118,7 +118,7 @@ void filter_patches(const Item* items, int64_t n, Range filters, float* df) {
   };
   each_patch_block(block, items, n, fill, [&](const PatchBlock& b) {
     gemm().nt({0, b.taps}, filters, b.n, {b.patches, b.taps, nullptr}, {b.results, b.filters, nullptr}, df,
-              b.taps);
+              b.taps, false);
   });
 }
 
@@ -312,7 +312,7 @@ void filter1d_backward(const KernelArgs* m, int64_t n, uint32_t arg, bool shared
       for (int64_t i = 0; i < count; i++) {
         const NarrowShape s(*items[i].m);
         gemm().nt({0, s.taps}, range, s.positions, {items[i].x(), s.rows, nullptr},
-                  {items[i].dy(), s.filters, nullptr}, items[i].df(), s.taps);
+                  {items[i].dy(), s.filters, nullptr}, items[i].df(), s.taps, false);
       }
     });
     return;

@@ -1,5 +1,6 @@
 // dW += sum_j dy_j x_j^T. One chain in order of j per block of kNtBlock columns, blocks added in order.
-// Pieces of kNtLong columns are added up by add_parts().
+// Pieces of kNtLong columns are added up by add_parts(). Where dW is unset, the first block is stored instead
+// of added: clearing it before would write all of it once more.
 #pragma once
 #include "cpu/isa/gemm_common.h"
 
@@ -29,7 +30,7 @@ struct Direct {
 };
 
 template <int R, int C, bool kTail, class Source>
-DYC_TILE nt_tile(int64_t n, const Source& source_ref, float* dw, int64_t ld, int last) {
+DYC_TILE nt_tile(int64_t n, const Source& source_ref, float* dw, int64_t ld, int last, bool unset) {
   const Source source = source_ref;
   V acc[R][C];
   DYC_UNROLL for (int c = 0; c < C; c++) { DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = V{}; }
@@ -48,8 +49,8 @@ DYC_TILE nt_tile(int64_t n, const Source& source_ref, float* dw, int64_t ld, int
   DYC_UNROLL for (int c = 0; c < C; c++) {
     DYC_UNROLL for (int r = 0; r < R; r++) {
       float* p = dw + c * ld + r * kLanes;
-      if (kTail && r == R - 1) store_n(p, load_n(p, last) + acc[r][c], last);
-      else store(p, load<V>(p) + acc[r][c]);
+      if (kTail && r == R - 1) store_n(p, (unset ? V{} : load_n(p, last)) + acc[r][c], last);
+      else store(p, (unset ? V{} : load<V>(p)) + acc[r][c]);
     }
   }
 }
@@ -57,14 +58,14 @@ DYC_TILE nt_tile(int64_t n, const Source& source_ref, float* dw, int64_t ld, int
 // Rows [0, height) of a panel and columns [0, width) of a tile; dw points at its corner.
 template <class Source>
 DYC_INLINE void nt_dispatch(int64_t n, const Source& source, float* dw, int64_t ld, int64_t height,
-                            int64_t width) {
+                            int64_t width, bool unset) {
   const int64_t vectors = ceil_div(height, kLanes);
   const int last = static_cast<int>(height - (vectors - 1) * kLanes);
   with_constant<kPanel>(vectors, [&](auto r) {
     with_constant<kTileCols>(width, [&](auto c) {
       constexpr int R = decltype(r)::value, C = decltype(c)::value;
-      if (last == kLanes) nt_tile<R, C, false>(n, source, dw, ld, last);
-      else nt_tile<R, C, true>(n, source, dw, ld, last);
+      if (last == kLanes) nt_tile<R, C, false>(n, source, dw, ld, last, unset);
+      else nt_tile<R, C, true>(n, source, dw, ld, last, unset);
     });
   });
 }
@@ -74,12 +75,13 @@ struct NtArgs {
   ConstCols dy, x;
   float* dw;
   int64_t ld;
+  bool unset;
 };
 
 // K whole columns of dW at a time, from top to bottom.
 template <int N, int K>
 DYC_TILE nt_stream_block(int64_t rows, const float* const* dys, const float* const* xs, int64_t k, float* dw,
-                         int64_t ld) {
+                         int64_t ld, bool unset) {
   const float* dy[N];
   V b[N][K];
   DYC_UNROLL for (int j = 0; j < N; j++) {
@@ -93,7 +95,7 @@ DYC_TILE nt_stream_block(int64_t rows, const float* const* dys, const float* con
       V acc = V{};
       DYC_UNROLL for (int j = 0; j < N; j++) acc = vfma(a[j], b[j][c], acc);
       float* p = dw + c * ld + r;
-      put(p, get(p) + acc);
+      put(p, (unset ? V{} : get(p)) + acc);
     }
   });
 }
@@ -106,7 +108,7 @@ template <int N> DYC_INLINE void nt_stream(const NtArgs& a) {
   for (int64_t k = a.ks.begin; k < a.ks.end; k += kMost) {
     with_constant<kMost>(min_of(kMost, a.ks.end - k), [&](auto count) {
       nt_stream_block<N, decltype(count)::value>(a.rows.end - a.rows.begin, dys, xs, k,
-                                                 a.dw + k * a.ld + a.rows.begin, a.ld);
+                                                 a.dw + k * a.ld + a.rows.begin, a.ld, a.unset);
     });
   }
 }
@@ -120,7 +122,7 @@ static void nt_direct(const NtArgs& a, Range js) {
     for (int64_t r = a.rows.begin; r < a.rows.end; r += kPanelRows) {
       const Direct source{dys, xs, r, k};
       nt_dispatch(n, source, a.dw + k * a.ld + r, a.ld, min_of(kPanelRows, a.rows.end - r),
-                  min_of(kTileCols, a.ks.end - k));
+                  min_of(kTileCols, a.ks.end - k), a.unset);
     }
   }
 }
@@ -146,16 +148,17 @@ static void nt_packed(const NtArgs& a, Range js) {
     nt_pack_dy(a, js, r, height, dy);
     for (int64_t k = a.ks.begin; k < a.ks.end; k += kTileCols) {
       const Packed source{dy, xs, k};
-      nt_dispatch(n, source, a.dw + k * a.ld + r, a.ld, height, min_of(kTileCols, a.ks.end - k));
+      nt_dispatch(n, source, a.dw + k * a.ld + r, a.ld, height, min_of(kTileCols, a.ks.end - k), a.unset);
     }
   }
 }
 
-static void nt_short(const NtArgs& args, Range js, bool packs) {
+static void nt_short(NtArgs args, Range js, bool packs) {
   for (int64_t j = js.begin; j < js.end; j += kNtBlock) {
     const Range block{j, min_of(js.end, j + kNtBlock)};
     if (packs) nt_packed(args, block);
     else nt_direct(args, block);
+    args.unset = false;
   }
 }
 
@@ -168,17 +171,19 @@ static void nt_long(const NtArgs& args, int64_t n, bool packs) {
   NtArgs part = args;
   part.dw = piece - args.rows.begin - args.ks.begin * height;
   part.ld = height;
+  part.unset = true;
   const auto to = [&](int64_t k) { return args.dw + (args.ks.begin + k) * args.ld + args.rows.begin; };
+  for (int64_t k = 0; args.unset && k < width; k++) clear(to(k), height);
   for (int64_t j = 0; j < n; j += kNtLong) {
-    clear(piece, size);
     nt_short(part, {j, min_of(n, j + kNtLong)}, packs);
     for (int64_t k = 0; k < width; k++) add_parts(to(k), low + k * height, piece + k * height, height);
   }
   for (int64_t k = 0; k < width; k++) join_parts(to(k), low + k * height, height);
 }
 
-static void gemm_nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld) {
-  const NtArgs args{rows, ks, dy, x, dw, ld};
+static void gemm_nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld,
+                    bool unset) {
+  const NtArgs args{rows, ks, dy, x, dw, ld, unset};
   if (rows.begin >= rows.end || ks.begin >= ks.end || n <= 0) return;
   if (n <= kNtStreamCols) {
     with_constant<kNtStreamCols>(n, [&](auto count) { nt_stream<decltype(count)::value>(args); });

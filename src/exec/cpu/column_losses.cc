@@ -243,7 +243,7 @@ void ColumnLosses::add_to_weights(const BackwardPass& b, const GradientBlock& bl
     for (const Target& t : targets_) {
       if (!t.dw) continue;
       float* const to = b.many ? pieces_.get(0) + t.piece : t.dw + r;
-      gemm.nt(rows, {0, t.k}, n, dy, from(t.x, c), to, b.many ? b.height : b.job.m);
+      gemm.nt(rows, {0, t.k}, n, dy, from(t.x, c), to, b.many ? b.height : b.job.m, false);
       if (b.many && closes) close_piece(b, t, rows, t.dw + r, end == b.job.n);
     }
   }

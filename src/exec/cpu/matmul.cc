@@ -235,7 +235,7 @@ void CpuExecutor::back_matmul_node(const Launch& l, uint32_t i) {
       if (wanted(l, k + 1))
         kernels_.gemm->tn({0, kk}, {0, cols}, m, w + we, m, dye, {gradient_of(k + 1) + xe, kk, nullptr});
       if (wanted(l, k))
-        kernels_.gemm->nt({0, m}, {0, kk}, cols, dye, {x + xe, kk, nullptr}, gradient_of(k) + we, m);
+        kernels_.gemm->nt({0, m}, {0, kk}, cols, dye, {x + xe, kk, nullptr}, gradient_of(k) + we, m, false);
     }
   }
 }
@@ -250,16 +250,6 @@ bool by_rows(const DeferredGradient& d) {
   return d.m >= d.k && (threads == 1 || d.k < kPart * threads);
 }
 
-void clear_rows(float* target, int64_t ld, Range rows, Range columns) {
-  const int64_t height = rows.end - rows.begin;
-  if (height == ld) {
-    std::memset(target + columns.begin * ld, 0, (columns.end - columns.begin) * ld * 4);
-    return;
-  }
-  for (int64_t c = columns.begin; c < columns.end; ++c)
-    std::memset(target + c * ld + rows.begin, 0, height * 4);
-}
-
 int64_t parts_of(const DeferredGradient& d) { return by_rows(d) ? d.m : d.k; }
 
 }  // namespace
@@ -270,9 +260,9 @@ void CpuExecutor::run_part(const DeferredGradient& d, const Part& part) const {
   const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
   const bool rows = by_rows(d);
   const Range all_rows = rows ? part.range : Range{0, d.m}, columns = rows ? Range{0, d.inner()} : part.range;
-  if (part.unset) clear_rows(part.target, d.m, all_rows, columns);
-  if (d.k == 0) kernels_.gemm->sum(part.range, n, dy, part.target);
-  else kernels_.gemm->nt(all_rows, columns, n, dy, x, part.target, d.m);
+  if (d.k > 0) return kernels_.gemm->nt(all_rows, columns, n, dy, x, part.target, d.m, part.unset);
+  if (part.unset) std::memset(part.target + part.range.begin, 0, (part.range.end - part.range.begin) * 4);
+  kernels_.gemm->sum(part.range, n, dy, part.target);
 }
 
 void CpuExecutor::run_deferred(DeferredGradient& d) {
