@@ -1,6 +1,7 @@
 """How far values and gradients are from float64, beside the real DyNet, whose figures are recorded here.
 
-The unit is 2**-24 of the root mean square. DyNet 2.1.2 was measured with the functions of this file.
+The unit is 2**-24 of the root mean square. DyNet 2.1.2 was measured with the functions of this file: functions
+with the wheel of PyPI, models with that and with two builds for the machine, Eigen 3.4 with AVX-512 and AVX2.
 """
 
 from __future__ import annotations
@@ -241,10 +242,14 @@ def gradients(dy: Any, make: Callable[..., Any], model: Callable[..., Any], seed
 
 
 @pytest.mark.parametrize(
-    "make, model, dynet", [(parser_parameters, parser, 2.720), (layers_parameters, layers, 3.524)]
+    "make, model, dynets",
+    [
+        (parser_parameters, parser, (2.517, 2.459, 2.509)),
+        (layers_parameters, layers, (3.501, 3.349, 2.937)),
+    ],
 )
-def test_gradients_of_a_model_are_closer_to_float64_than_dynets(
-    dy: Any, make: Any, model: Any, dynet: float
+def test_gradients_of_a_model_are_closer_to_float64_than_those_of_any_dynet(
+    dy: Any, make: Any, model: Any, dynets: tuple[float, ...]
 ) -> None:
     got: list[np.ndarray] = []
     want: list[np.ndarray] = []
@@ -252,4 +257,4 @@ def test_gradients_of_a_model_are_closer_to_float64_than_dynets(
         got += gradients(dy, make, model, seed)
         want += gradients(float64, make, model, seed)
     found = distance(got, want)
-    assert found < 0.8 * dynet, f"{model.__name__}: {found:.3f} from float64, DyNet {dynet:.3f}"
+    assert found < 0.85 * min(dynets), f"{model.__name__}: {found:.3f} from float64, DyNet {dynets}"
