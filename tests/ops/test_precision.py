@@ -1,7 +1,7 @@
 """How far values and gradients are from float64, beside the real DyNet, whose figures are recorded here.
 
-The unit is 2**-24 of the root mean square. DyNet 2.1.2 was measured with the functions of this file: functions
-with the wheel of PyPI, models with that and with two builds for the machine, Eigen 3.4 with AVX-512 and AVX2.
+The unit is 2**-24 of the root mean square. DyNet 2.1.2 was measured with what is here: functions with the
+wheel of PyPI, models with that and with two builds for the machine, Eigen 3.4 with AVX-512 and with AVX2.
 """
 
 from __future__ import annotations
