@@ -112,6 +112,12 @@ def test_no_message_names_an_extra_of_a_package_that_is_on_no_index() -> None:
     assert found == [], "name the package that the extra stands for"
 
 
+def test_the_readme_has_no_links_that_a_package_index_cannot_follow() -> None:
+    """It is shown there without the files beside it."""
+    links = re.findall(r"\]\(([^)]*)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
 def test_citation_and_security() -> None:
     yaml = pytest.importorskip("yaml")
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
