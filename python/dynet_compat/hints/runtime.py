@@ -60,7 +60,7 @@ class Active:
         loops: path of a source file -> loops in it that may run side by side.
         patient: does all that hints do wait until the process has run for long enough?
         waiting: modules that wait for that.
-        seconds: that rewriting took.
+        seconds: that rewriting took, by the clock.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Active:
             if self.renewals in _AT:
                 self._timed(self.apply)
             self.renewals += 1
-            due = self.waiting.due(self.seconds)
+            due = self.waiting.due()
             if due and not _is_traced():
                 self._timed(self._look_at_waiting, due)
         finally:
@@ -106,11 +106,12 @@ class Active:
         return self.waiting.pause()
 
     def _timed(self, work: Callable[..., None], *arguments: str) -> None:
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.thread_time()
         try:
             work(*arguments)
         finally:
             self.seconds += time.perf_counter() - begin
+            self.waiting.spent += time.thread_time() - used
 
     def apply(self) -> None:
         """Rewrite the modules that were loaded since; none while a debugger or profiler is on."""
@@ -209,7 +210,7 @@ class Active:
         if self.patient and not self.renewals:
             waits = "the script waits"
         if waits:
-            waits = f"; {waits} for {self.waiting.until(self.seconds)}"
+            waits = f"; {waits} for {self.waiting.until()}"
         return f"hints: {self._use()}{waits}"
 
     def _use(self) -> str:

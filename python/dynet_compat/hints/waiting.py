@@ -33,9 +33,11 @@ class Waiting:
 
     Attributes:
         files: path -> the module.
+        spent: processor time that hints took up to now.
     """
 
     def __init__(self) -> None:
+        self.spent = 0.0
         self.files: dict[str, WaitingModule] = {}
         self._next_check = 0.0
 
@@ -44,29 +46,35 @@ class Waiting:
         self._next_check = 0.0
 
     def may_take(self, seconds: float) -> bool:
-        """May hints have taken so long by now? False, too, where it is not yet time to ask again."""
-        if time.perf_counter() < self._next_check:
+        """May hints take so long now? False, too, where it is not yet time to ask again."""
+        if self.pause():
             return False
-        left = tuning.USED_FOR_HINTS * seconds - time.process_time()
+        left = self._start(seconds) - time.process_time()
         self._next_check = time.perf_counter() + max(left * tuning.PAUSE, tuning.LEAST_PAUSE)
         return left <= 0
 
-    def due(self, spent: float) -> Optional[str]:
-        """The path of a module whose time has come. `spent`: seconds that hints took up to now."""
-        if not self.files:
+    def due(self) -> Optional[str]:
+        """The path of a module whose time has come."""
+        if not self.files or self.pause():
             return None
         path, seconds = self._first()
-        return path if self.may_take(spent + seconds) else None
+        return path if self.may_take(seconds) else None
+
+    def _start(self, seconds: float) -> float:
+        """The processor time from which on hints may take so long."""
+        return tuning.USED_FOR_HINTS * (self.spent + seconds)
 
     def _first(self) -> tuple[str, float]:
         """The module that takes least, and how long."""
-        return min(((path, each.seconds()) for path, each in self.files.items()), key=lambda pair: pair[1])
+        takes = [(each.seconds(), path) for path, each in list(self.files.items())]
+        seconds, path = min(takes)
+        return path, seconds
 
     def pause(self) -> float:
         """Seconds until it is time to ask again."""
         return max(self._next_check - time.perf_counter(), 0.0)
 
-    def until(self, spent: float) -> str:
+    def until(self) -> str:
         """What they wait for."""
-        start = tuning.USED_FOR_HINTS * (spent + (self._first()[1] if self.files else tuning.FINDING))
+        start = self._start(self._first()[1] if self.files else tuning.FINDING)
         return f"{start:.1f} s of processor time ({time.process_time():.1f} s used)"
