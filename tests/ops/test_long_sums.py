@@ -205,3 +205,30 @@ print("same")
 @pytest.mark.parametrize("isa", ["baseline", "avx2", ""])
 def test_products_of_few_rows_and_of_many(isa: str) -> None:
     assert run(PRODUCTS, DYNET_COMPAT_ISA=isa) == "same\n"
+
+
+# The gradient of a weight with few rows, and of one that has the same rows and more: a matrix of few rows is
+# computed across.
+ROWS = """
+import numpy as np, dynet_compat as dy
+r = np.random.RandomState(4)
+for m, k in ((1, 1), (1, 70), (2, 64), (3, 200), (5, 64), (5, 5), (7, 33), (8, 129)):
+    for n in (1, 8, 9, 20, 33, 150, 2100):
+        pc = dy.ParameterCollection()
+        few, more = pc.add_parameters((m, k), init=0.5), pc.add_parameters((17, k), init=0.5)
+        x, d = r.randn(k, n).astype("f4"), r.randn(17, n).astype("f4")
+        dy.renew_cg()
+        a, b = few * dy.inputTensor(x), more * dy.inputTensor(x)
+        (dy.sum_elems(dy.cmult(a, dy.inputTensor(d[:m].copy())))
+         + dy.sum_elems(dy.cmult(b, dy.inputTensor(d)))).backward()
+        got, want = few.grad_as_array(), more.grad_as_array()[:m]
+        assert np.array_equal(got.reshape(m, k), want), (m, k, n)
+        exact, size = d[:m].astype("f8") @ x.T, np.abs(d[:m]) @ np.abs(x.T)
+        assert np.all(np.abs(want - exact) <= 1e-6 * size), (m, k, n)
+print("same")
+"""
+
+
+@pytest.mark.parametrize("isa", ["baseline", "avx2", ""])
+def test_gradients_of_weights_of_few_rows(isa: str) -> None:
+    assert run(ROWS, DYNET_COMPAT_ISA=isa) == "same\n"

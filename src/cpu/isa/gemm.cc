@@ -43,6 +43,29 @@ static void tn(Range ks, Range cols, int64_t m, const float* w, int64_t ld, Cons
   tn_sum(ks, cols, &product, 1, dx);
 }
 
+// Rows of dW that fill no vector, and enough columns to pay for moving dW twice.
+DYC_INLINE bool nt_across(Range rows, Range ks, int64_t n, int64_t ld) {
+  if (rows.begin != 0 || rows.end != ld || ks.end - ks.begin < ld) return false;
+  return ld == 1 || (ld <= kFewRows && ld < kLanes && n > kNtStreamCols && n >= kNtAcrossCols * ld);
+}
+
+// dW^T += sum_j x_j dy_j^T where that fills vectors: the same chains of additions.
+static void nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld) {
+  if (!nt_across(rows, ks, n, ld)) return gemm_nt(rows, ks, n, dy, x, dw, ld);
+  if (ld == 1) return gemm_nt(ks, rows, n, x, dy, dw, ks.end);
+  const int64_t m = ld, k = ks.end - ks.begin;
+  float* const from = dw + ks.begin * m;
+  static thread_local Scratch scratch;
+  float* const across = scratch.get(m * k);
+  for (int64_t i = 0; i < m; i++) {
+    for (int64_t j = 0; j < k; j++) across[i * k + j] = from[j * m + i];
+  }
+  gemm_nt(ks, rows, n, x, dy, across - ks.begin, k);
+  for (int64_t j = 0; j < k; j++) {
+    for (int64_t i = 0; i < m; i++) from[j * m + i] = across[i * k + j];
+  }
+}
+
 }  // namespace dyc::DYC_ISA
 
 #define DYC_JOIN2(a, b) a##b
@@ -56,7 +79,7 @@ const GemmKernels& DYC_JOIN(gemm_kernels_, DYC_ISA)() {
       nn,
       tn,
       tn_sum,
-      gemm_nt,
+      nt,
       column_sum,
       [](float* sum, float* low, const float* part, int64_t n) { add_parts(sum, low, part, n); },
       [](float* sum, const float* low, int64_t n) { join_parts(sum, low, n); },

@@ -58,6 +58,8 @@ inline constexpr int kNtStreamK = kManyRegisters ? (N <= 4 ? 4 : 2)
 inline constexpr int64_t kNtPackKs = 96;     // columns of dW that read a panel of dy often enough to copy it
 inline constexpr int64_t kNtPackTerms = 16;  // columns of dy from which it is copied, if dW has more rows and
 inline constexpr int64_t kNtInCache = 256;   // columns, together, than stay in the cache
+// Columns of dy per row from which a dW of few rows is transposed (AVX-512: 8 rows break even at 3 to 4).
+inline constexpr int64_t kNtAcrossCols = 4;
 
 // ---- convolutions. Planes compute places that are no positions of the result, too, and waste that work.
 // They are used where positions are at least 2/5 (forward) or 1/3 (backward) of the places.
