@@ -278,7 +278,9 @@ void CpuExecutor::back_lookup(const Launch& l) {
         continue;
       }
       add(storage.grad_row(ids.data[j]), grads() + at, row);
+      if (j + kRowsAhead < ids.n) fetch_row(storage.raw_grad(), ids.data[j + kRowsAhead], row);
     }
+    if (direct_) fetch_ahead(l, i, storage.raw_grad(), row);
   }
 }
 

@@ -94,6 +94,9 @@ class CpuExecutor final : public Executor {
   void run_matmul_node(const Launch& l, uint32_t i);
   void run_custom(const Launch& l);
   void run_lookup(const Launch& l);
+  // Rows lie all over a table: those that are next but a few are fetched while others are copied or added.
+  static void fetch_row(const float* table, uint32_t number, size_t row);
+  void fetch_ahead(const Launch& l, uint32_t i, const float* table, size_t row) const;
   void run_parameter(const Launch& l);
 
   void back(const Launch& l);

@@ -167,6 +167,19 @@ void CpuExecutor::run_per_node_range(const Launch& l, uint32_t begin, uint32_t e
   }
 }
 
+void CpuExecutor::fetch_row(const float* table, uint32_t number, size_t row) {
+  const auto at = reinterpret_cast<uintptr_t>(table) + size_t{number} * row * sizeof(float);
+  const size_t bytes = std::min(row * sizeof(float), kFetchedBytes);
+  for (size_t line = 0; line < bytes; line += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(at + line));
+}
+
+void CpuExecutor::fetch_ahead(const Launch& l, uint32_t i, const float* table, size_t row) const {
+  if (i + kRowsAhead >= l.count) return;
+  const Graph::Ids ids = graph_.ids(item(l, i + kRowsAhead).id);
+  if (ids.n) fetch_row(table, ids.data[0], row);
+}
+
 void CpuExecutor::run_lookup(const Launch& l) {
   const Sig& first = graph_.sig_number(l.sig);
   Storage& storage = graph_.parameters.storage(first.attrs[0]);
@@ -179,7 +192,9 @@ void CpuExecutor::run_lookup(const Launch& l) {
     const Item it = item(l, i);
     const Graph::Ids ids = graph_.ids(it.id);
     check_rows(storage, ids);
+    fetch_ahead(l, i, table, row);
     for (uint32_t j = 0; j < ids.n; ++j) {
+      if (j + kRowsAhead < ids.n) fetch_row(table, ids.data[j + kRowsAhead], row);
       float* y = base + it.out + j * row;
       const float* x = table + ids.data[j] * row;
       if (factor == 1.f) std::memcpy(y, x, row * 4);

@@ -48,6 +48,11 @@ constexpr int64_t kKeptFloats = 6 << 20, kKeptPercent = 40;
 // ---- custom ops: chunks per thread of pieces that are items, and of pieces that add to one gradient
 constexpr uint64_t kItemChunks = 4, kSharedChunks = 1;
 
+// ---- lookups: nodes (or rows of one node) ahead, and bytes of a row; the processor follows longer ones
+// itself
+constexpr uint32_t kRowsAhead = 4;
+constexpr size_t kFetchedBytes = 1024;
+
 // ---- backward
 constexpr int64_t kInCache = 64 * 1024;  // floats of gradients that stay in the cache for all of backward
 
