@@ -58,13 +58,26 @@ constexpr FastMethod input_foreign =
   return device_input(*given, Dim({static_cast<uint32_t>(given->from.array.total)}), true, &VectorInputType);
 }
 
+bool all_floats(PyObject* const* items, Py_ssize_t size) {
+  bool floats = true;  // without a branch, so that the objects are fetched side by side
+  for (Py_ssize_t i = 0; i < size; ++i) floats &= PyFloat_CheckExact(items[i]) != 0;
+  return floats;
+}
+
 // inputVector is on the hot path of feature-based models: numbers go straight into the arena.
 constexpr FastMethod input_vector = method<"inputVector", 1, "v", "device">([](const auto& a) {
   PyObject* v = a[0];
   Graph& g = engine().graph;
-  if ((PyList_CheckExact(v) || PyTuple_CheckExact(v)) && has_plain_items(v)) {
-    const Py_ssize_t size = PySequence_Fast_GET_SIZE(v);
-    PyObject** items = PySequence_Fast_ITEMS(v);
+  const bool list = PyList_CheckExact(v) || PyTuple_CheckExact(v);
+  const Py_ssize_t size = list ? PySequence_Fast_GET_SIZE(v) : 0;
+  PyObject** const items = list ? PySequence_Fast_ITEMS(v) : nullptr;
+  if (list && all_floats(items, size)) {
+    const NodeId id = g.input(Dim({static_cast<uint32_t>(size)}), true);
+    float* out = g.values(id);
+    for (Py_ssize_t i = 0; i < size; ++i) out[i] = static_cast<float>(PyFloat_AS_DOUBLE(items[i]));
+    return recorded(id, &VectorInputType);
+  }
+  if (list && has_plain_items(v)) {
     for (Py_ssize_t i = 0; i < size; ++i)
       if (!PyFloat_CheckExact(items[i])) as_float(items[i], a.op(), "v");  // may be too large
     const NodeId id = g.input(Dim({static_cast<uint32_t>(size)}), true);
