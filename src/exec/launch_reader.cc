@@ -174,10 +174,16 @@ void LaunchReader::add_to_storage(const ParameterUse& use) const {
 }
 
 void LaunchReader::add_to_storage(const RowGradient& r) const {
-  float* to = r.storage->grad_row(r.row);
-  if (r.from < 0) return;
+  if (r.from < 0) {
+    r.storage->grad_row(r.row);
+    return;
+  }
+  bool unset = false;
+  float* to = r.storage->grad_row(r.row, &unset);
   const float* from = grads() + r.from;
-  for (size_t i = 0; i < r.storage->row_size(); ++i) to[i] += from[i];
+  if (unset) std::memcpy(to, from, r.storage->row_size() * sizeof(float));
+  else
+    for (size_t i = 0; i < r.storage->row_size(); ++i) to[i] += from[i];
 }
 
 }  // namespace dyc

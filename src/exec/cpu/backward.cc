@@ -277,7 +277,10 @@ void CpuExecutor::back_lookup(const Launch& l) {
         rows_.push_back({&storage, ids.data[j], at});
         continue;
       }
-      add(storage.grad_row(ids.data[j]), grads() + at, row);
+      bool unset = false;
+      float* const to = storage.grad_row(ids.data[j], &unset);
+      if (unset) std::memcpy(to, grads() + at, row * 4);  // no sum is -0: as if added to 0
+      else add(to, grads() + at, row);
       if (j + kRowsAhead < ids.n) fetch_row(storage.raw_grad(), ids.data[j + kRowsAhead], row);
     }
     if (direct_) fetch_ahead(l, i, storage.raw_grad(), row);
