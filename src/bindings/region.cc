@@ -8,6 +8,7 @@
 #include "bindings/python_compat.h"
 #include "bindings/region_loop.h"
 #include "bindings/region_walk.h"
+#include "bindings/region_walk_payoff.h"
 #include "bindings/signatures.h"
 #include "bindings/tuning.h"
 
@@ -32,7 +33,8 @@ PyObject* Region::call(PyObject* const* args, size_t n) {
   statistics_.call_ns += elapsed;
   payoff_.longest_call = std::max(payoff_.longest_call, elapsed);
   ++statistics_.timed_calls;
-  if (disabled_.empty() && !walked_) check_payoff();
+  if (std::exchange(walked_, false)) payoff_.next = 0;
+  else if (disabled_.empty()) check_payoff();
   return results;
 }
 
@@ -87,7 +89,7 @@ Engine* Region::ready(size_t n) {
   Engine* e = engine_or_error();
   if (!e || e->options.immediate) return nullptr;
   if (session_.engine == e) session_.on = false;  // the run before has not ended
-  return is_debugged() || starts_plain_run() ? nullptr : e;
+  return timed_statements.rests() || is_debugged() || starts_plain_run() ? nullptr : e;
 }
 
 // The specialisation to replay; null: the statements must run, in a session if something can be learned.
@@ -246,23 +248,24 @@ void Region::disable(const std::string& reason) {
   // Released last, as that may call this region.
   const TraceSession session = std::exchange(session_, {});
   const auto specialisations = std::exchange(specialisations_, {});
-  for (const auto& restorer : std::exchange(restorers_, {})) restorer->forget_region();
+  for (const auto& restorer : std::exchange(restorers_, {})) restorer->forget_object();
 }
 
-CodeRestorer::CodeRestorer(PyObject* function, PyObject* old, size_t regions)
+CodeRestorer::CodeRestorer(PyObject* function, PyObject* old, size_t objects)
     : function_(Owned::steal(PyWeakref_NewRef(function, nullptr))),
       old_(old),
       new_(PyFunction_GET_CODE(function)),
-      in_use_(regions) {
+      in_use_(objects) {
   if (!function_) throw PythonError();
 }
 
-void CodeRestorer::forget_region() {
+void CodeRestorer::forget_object() {
   if (--in_use_ > 0) return;
   const Owned function(reinterpret_cast<PyWeakReference*>(function_.get())->wr_object);
   if (!PyFunction_Check(function.get()) || PyFunction_GET_CODE(function.get()) != new_.get()) return;
   if (PyObject_SetAttrString(function.get(), "__code__", old_.get()) < 0)
-    PyErr_WriteUnraisable(function.get());
+    return PyErr_WriteUnraisable(function.get());
+  share_program(old_.get(), new_.get());
 }
 
 // ---------------------------------------------------------------- payoff
@@ -375,23 +378,26 @@ constexpr PyCFunction drop = plain([](PyObject* self) {
 });
 
 PyObject* restore_code(PyObject*, PyObject* args) {
-  PyObject *function, *old, *regions;
+  PyObject *function, *old, *objects;
   if (!PyArg_ParseTuple(args, "O!O!O!:_restore_code", &PyFunction_Type, &function, &PyCode_Type, &old,
-                        &PyList_Type, &regions))
+                        &PyList_Type, &objects))
     return nullptr;
   return guarded([&] {
-    const auto n = PyList_GET_SIZE(regions);
+    const auto n = PyList_GET_SIZE(objects);
     const auto restorer = std::make_shared<CodeRestorer>(function, old, static_cast<size_t>(n));
-    for (Py_ssize_t i = 0; i < n; ++i)
-      if (Region* region = region_in(PyList_GET_ITEM(regions, i))) region->add_restorer(restorer);
+    for (Py_ssize_t i = 0; i < n; ++i) {
+      PyObject* object = PyList_GET_ITEM(objects, i);
+      if (Region* region = region_in(object)) region->add_restorer(restorer);
+      else add_restorer(object, restorer);
+    }
     return Owned(Py_None).release();
   });
 }
 
 PyMethodDef functions[] = {
     {"_restore_code", restore_code, METH_VARARGS,
-     "_restore_code(function, old, regions)\n\nThe function gets its old code back when all these regions, "
-     "which are those in its new one, are given up."},
+     "_restore_code(function, old, objects)\n\nThe function gets its old code back when all these regions "
+     "and walked functions, which are those in its new one, are given up."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyObject* is_foreign(PyObject*, PyObject*) {

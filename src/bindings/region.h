@@ -28,13 +28,14 @@ namespace dyc::py {
 class LoopIterator;
 class LoopReplayer;
 
-// Gives a function its old code back when none of the regions in its new one is in use any more. This is no
-// Python code, as an exception of a signal's handler that came in it would be lost.
+// Gives a function its old code back when none of the objects in its new one, regions and walked functions,
+// is in use any more. This is no Python code, as an exception of a signal's handler that came in it would be
+// lost.
 class CodeRestorer {
  public:
-  // `regions`: how many there are in the function's code.
-  CodeRestorer(PyObject* function, PyObject* old, size_t regions);
-  void forget_region();
+  // `objects`: how many there are in the function's code.
+  CodeRestorer(PyObject* function, PyObject* old, size_t objects);
+  void forget_object();
 
  private:
   Owned function_, old_, new_;  // function_: a weak reference
@@ -138,7 +139,7 @@ class Region {
   int64_t plain_start_ = 0;  // when timed statements without a session began; 0: none run
   const Engine* plain_engine_ = nullptr;
   std::vector<std::shared_ptr<CodeRestorer>> restorers_;
-  bool busy_ = false, walked_ = false;  // walked_: a Walker has recorded it
+  bool busy_ = false, walked_ = false;  // walked_: a Walker has recorded it since it was last timed
   std::string disabled_, refusal_;      // why it is disabled; why the last run was not learned from
 };
 

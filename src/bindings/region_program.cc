@@ -31,16 +31,31 @@ WalkNode parse_node(PyObject* spec, PyObject* regions) {
   return node;
 }
 
+struct ProgramOfCode {
+  bool is_of(PyObject* object) const {
+    return reinterpret_cast<PyWeakReference*>(code.get())->wr_object == object;
+  }
+
+  Owned code;     // a weak reference
+  Owned regions;  // the code object that keeps the regions of a shared program alive
+  std::shared_ptr<WalkProgram> program;
+};
+
 auto& programs() {
-  static auto* const all = new std::unordered_map<PyObject*, std::unique_ptr<WalkProgram>>;
+  static auto* const all = new std::unordered_map<PyObject*, ProgramOfCode>;
   return *all;
+}
+
+void add_program(PyObject* code, PyObject* regions, std::shared_ptr<WalkProgram> program) {
+  Owned reference = Owned::steal(PyWeakref_NewRef(code, nullptr));
+  if (!reference) throw PythonError();
+  std::erase_if(programs(), [](const auto& p) { return p.second.is_of(Py_None); });  // those that are gone
+  programs()[code] = {std::move(reference), Owned(regions), std::move(program)};
 }
 
 }  // namespace
 
-WalkProgram::WalkProgram(PyObject* of, PyObject* spec, PyObject* regions)
-    : code(Owned::steal(PyWeakref_NewRef(of, nullptr))) {
-  if (!code) throw PythonError();
+WalkProgram::WalkProgram(PyObject* spec, PyObject* regions) {
   if (spec == Py_None) return;
   const char* text;
   PyObject *names, *cells, *statements;
@@ -57,19 +72,18 @@ WalkProgram::WalkProgram(PyObject* of, PyObject* spec, PyObject* regions)
   usable = true;
 }
 
-bool WalkProgram::is_of(PyObject* object) const {
-  return reinterpret_cast<PyWeakReference*>(code.get())->wr_object == object;
-}
-
 WalkProgram* find_program(PyObject* code) {
   const auto at = programs().find(code);
-  return at != programs().end() && at->second->is_of(code) ? at->second.get() : nullptr;
+  return at != programs().end() && at->second.is_of(code) ? at->second.program.get() : nullptr;
 }
 
 void define_program(PyObject* code, PyObject* spec, PyObject* regions) {
-  auto program = std::make_unique<WalkProgram>(code, spec, regions);
-  std::erase_if(programs(), [](const auto& p) { return p.second->is_of(Py_None); });  // those that are gone
-  programs()[code] = std::move(program);
+  add_program(code, nullptr, std::make_shared<WalkProgram>(spec, regions));
+}
+
+void share_program(PyObject* code, PyObject* other) {
+  if (find_program(code) || !find_program(other)) return;
+  add_program(code, other, programs()[other].program);
 }
 
 }  // namespace dyc::py

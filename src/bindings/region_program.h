@@ -105,10 +105,8 @@ struct WalkNode {
 struct WalkProgram {
   // `spec`: (name, names of parameters ("" where only by place), number of slots, numbers of cells that it
   // reads, block). `regions`: a dict, name -> region; may be null. Throws PythonError.
-  WalkProgram(PyObject* code, PyObject* spec, PyObject* regions);
-  bool is_of(PyObject* object) const;
+  WalkProgram(PyObject* spec, PyObject* regions);
 
-  Owned code;  // a weak reference
   bool usable = false;
   std::string name;
   std::vector<Owned> parameters;
@@ -121,5 +119,7 @@ struct WalkProgram {
 WalkProgram* find_program(PyObject* code);
 // `spec` None: code that the Walker cannot run.
 void define_program(PyObject* code, PyObject* spec, PyObject* regions = nullptr);
+// `code` gets the program of `other`, if that has one and it has none.
+void share_program(PyObject* code, PyObject* other);
 
 }  // namespace dyc::py

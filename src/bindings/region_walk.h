@@ -240,5 +240,7 @@ class Walker {
 
 // The Python type _WalkedFunction: what a function asks first that may be recorded by one call.
 void add_walked_functions(PyObject* module);
+// `restorer` forgets the object when its functions are not walked any more.
+void add_restorer(PyObject* walked_function, std::shared_ptr<CodeRestorer> restorer);
 
 }  // namespace dyc::py

@@ -3,6 +3,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/region_walk.h"
+#include "bindings/region_walk_payoff.h"
 #include "bindings/signatures.h"
 #include "bindings/tuning.h"
 
@@ -10,7 +11,7 @@ namespace dyc::py {
 
 namespace {
 
-// Stands before the statements of one function.
+// Stands before the statements of one function, and passes on what they return.
 struct WalkedFunction {
   Owned resolve;             // describes the program of a function
   Owned recording;           // a set: the functions that only record
@@ -19,8 +20,17 @@ struct WalkedFunction {
   uint64_t hits = 0, misses = 0;
   uint32_t skip = 0, skips = 0;  // calls that run as they are written; how many after the last miss
   const char* reason = "";
+  const char* off = "";  // why the function is not walked any more
+  WalkPayoff payoff;
+  std::vector<std::shared_ptr<CodeRestorer>> restorers;
 
+  // Null: the statements must run, unless an exception is set.
   PyObject* call(PyObject* const* args, size_t n);
+
+ private:
+  PyObject* call_in_trial(Engine& e, PyObject* const* args, size_t n);
+  PyObject* walk(PyObject* const* args, size_t n);
+  void give_up(const char* why);
 };
 
 Walker& walker() {
@@ -38,10 +48,41 @@ WalkedFunction* core_of(PyObject* self) { return reinterpret_cast<PyWalkedFuncti
 }  // namespace
 
 PyObject* WalkedFunction::call(PyObject* const* args, size_t n) {
+  if (*off || timed_statements.enter(this)) return nullptr;
   if (skip > 0) {
     --skip;
     return nullptr;
   }
+  if (!payoff.is_trial(hits) || timed_statements.is_on()) return walk(args, n);
+  Engine* e = this_thread;
+  const bool alone = e && e->graph.instances.current() == Instances::kOutside;
+  return alone ? call_in_trial(*e, args, n) : walk(args, n);
+}
+
+PyObject* WalkedFunction::call_in_trial(Engine& e, PyObject* const* args, size_t n) {
+  const WalkPayoff::Way way = payoff.turn();
+  if (way == WalkPayoff::kWays) {
+    if (payoff.decide(hits)) give_up("it takes longer than the statements");
+    return *off ? nullptr : walk(args, n);
+  }
+  if (way != WalkPayoff::walked) {
+    timed_statements.begin(this, e, way == WalkPayoff::alone);
+    return nullptr;
+  }
+  const uint32_t size = e.graph.size();
+  const int64_t start = thread_clock();
+  PyObject* made = walk(args, n);
+  if (made)
+    payoff.add(way, static_cast<double>(elapsed_since(start) + tuning::kAroundWalk), e.graph.size() - size);
+  return made;
+}
+
+void WalkedFunction::give_up(const char* why) {
+  off = why;
+  for (const auto& restorer : std::exchange(restorers, {})) restorer->forget_object();
+}
+
+PyObject* WalkedFunction::walk(PyObject* const* args, size_t n) {
   while (WalkProgram* program = find_program(code)) {
     PyObject* made = program->usable ? walker().run(*program, recording.get(), args, n) : nullptr;
     if (made || PyErr_Occurred()) {
@@ -59,14 +100,21 @@ PyObject* WalkedFunction::call(PyObject* const* args, size_t n) {
   ++misses;
   skips = std::min(2 * skips + 1, walker().is_learning() ? tuning::kLearningSkips : tuning::kWalkSkips);
   skip = skips;
+  if (hits == 0 && misses > (walker().is_learning() ? tuning::kLearningWalks : tuning::kRefusedWalks))
+    give_up("it is always refused");
   return nullptr;
 }
 
 namespace {
 
-// What the function returns, or `...`: then its statements run.
-PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
+// What the function returns, or `...`: then its statements run. With an argument by name, they have run and
+// return it.
+PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject* names) {
   return guarded([&] {
+    if (names) {
+      timed_statements.leave(core_of(self), core_of(self)->payoff);
+      return Owned(args[0]).release();
+    }
     PyObject* made = core_of(self)->call(args, static_cast<size_t>(PyVectorcall_NARGS(n)));
     return made || PyErr_Occurred() ? made : Owned(Py_Ellipsis).release();
   });
@@ -84,8 +132,8 @@ PyObject* define(PyObject* self, PyObject* const* args, Py_ssize_t n) {
 
 constexpr PyCFunction statistics = plain([](PyObject* self) {
   const WalkedFunction& r = *core_of(self);
-  return Py_BuildValue("{s:s,s:K,s:K,s:s}", "name", r.name.c_str(), "hits", r.hits, "misses", r.misses,
-                       "refusal", r.reason);
+  return Py_BuildValue("{s:s,s:K,s:K,s:s,s:s}", "name", r.name.c_str(), "hits", r.hits, "misses", r.misses,
+                       "refusal", r.reason, "off", r.off);
 });
 
 PyObject* reduce(PyObject* self, PyObject*) {
@@ -129,6 +177,11 @@ PyTypeObject WalkedFunctionType =
                  sizeof(PyWalkedFunction), dealloc, methods, create, nullptr, Py_TPFLAGS_HAVE_VECTORCALL});
 
 }  // namespace
+
+void add_restorer(PyObject* walked_function, std::shared_ptr<CodeRestorer> restorer) {
+  if (Py_TYPE(walked_function) == &WalkedFunctionType)
+    core_of(walked_function)->restorers.push_back(std::move(restorer));
+}
 
 void add_walked_functions(PyObject* module) {
   WalkedFunctionType.tp_vectorcall_offset = offsetof(PyWalkedFunction, call);

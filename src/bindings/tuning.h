@@ -41,6 +41,17 @@ inline constexpr size_t kResultChunk = 256;
 // What one call may make, and do: calls, iterations, copied items. What takes longer runs in Python, where it
 // can be interrupted and needs no memory. Guesses.
 inline constexpr size_t kWalkResults = 1 << 22, kWalkWork = 1 << 20;
+// Walks of a function until they are compared with its statements, which is done again after kTrialGrowth
+// times as many; and how often each way of running is timed for that, after runs in which Python optimises
+// the statements (it does so within 8 on Python 3.11). Guesses.
+inline constexpr uint64_t kFirstTrial = 128, kTrialGrowth = 4;
+inline constexpr uint32_t kTrialWarmUp = 8, kTrialRounds = 16;
+// Calls that were refused until a function that was never recorded by one call is given up; the second: while
+// regions still learn. Guesses.
+inline constexpr uint64_t kRefusedWalks = 9, kLearningWalks = 1024;
+// Nanoseconds that the code around a walk takes, and that around a region whose statements run. Measured on
+// Python 3.11.
+inline constexpr int64_t kAroundWalk = 50, kAroundRestingRegion = 160;
 // Levels that Python may use inside the innermost call: near its limit the statements run. Guess.
 inline constexpr int kWalkMargin = 40;
 // Calls that run as they are written after one that could not be recorded, which doubles with each: trying

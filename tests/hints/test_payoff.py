@@ -69,3 +69,114 @@ def test_functions_are_not_kept_alive(pair: Callable) -> None:
     del p.other.f
     gc.collect()
     assert dead() is None
+
+
+# Walks add numbers more slowly than Python does.
+COUNTING = """
+class Model:
+  def __init__(self):
+    pc = dy.ParameterCollection()
+    self.W = pc.parameters_from_numpy([[0.5, 1.0], [0.25, 0.5]])
+    self.E = pc.lookup_parameters_from_numpy([[0.5, 1.0], [2.0, 0.25]])
+
+  def cell(self, h, w):
+    return dy.tanh(self.W * h + self.E[w])
+
+  def run(self, words, count):
+    h, n = self.E[0], 0
+    while n < count:
+      n = n + 1
+    for w in words:
+      h = self.cell(h, w)
+    return h, n
+"""
+
+
+def walked(p: Any, name: str) -> dict:
+    (found,) = [s for f in p.rewriter.walked_functions.values() if (s := f.statistics())["name"] == name]
+    return found
+
+
+def run_often(p: Any, count: int, calls: int = 1000) -> None:
+    model = p.other.Model()
+    for i in range(calls):
+        if i % 20 == 0:
+            dy.renew_cg()
+        model.run([0, 1, 1], count)
+
+
+def agree(p: Any) -> None:
+    p.agree(lambda m: list(m.Model().run([0, 1, 0, 1], 7)))
+
+
+def test_a_walk_that_takes_longer_than_the_statements_is_given_up(pair: Callable) -> None:
+    p = pair(COUNTING)
+    run_often(p, 500)
+    s = walked(p, "Model.run")
+    assert s["hits"] >= 128 and s["off"] == LOST, s
+    agree(p)
+
+
+def test_a_function_that_is_never_recorded_by_one_call_gets_its_code_back(pair: Callable) -> None:
+    p = pair(COUNTING.replace("h, n = self.E[0], 0", "h, n = self.E[0], ord('a') - 97"))
+    run_often(p, 3, calls=1500)
+    s = walked(p, "Model.run")
+    assert s["hits"] == 0 and s["off"] == "it is always refused", s
+    agree(p)
+
+
+def test_walks_go_on_through_functions_that_have_their_code_back(pair: Callable) -> None:
+    p = pair(
+        COUNTING
+        + """
+  def all(self, sentences, count):
+    found = []
+    for words in sentences:
+      h, n = self.run(words, count)
+      found.append(dy.tanh(h + h))
+    return found
+"""
+    )
+    run_often(p, 500)
+    assert walked(p, "Model.run")["off"] == LOST
+    sentences = [[0, 1], [1, 1, 0]]
+    models = {m: m.Model() for m in (p.plain, p.other)}
+    for _ in range(60):
+        p.agree(lambda m: models[m].all(sentences, 2))
+    assert walked(p, "Model.all")["hits"] > 20, walked(p, "Model.all")["refusal"]
+
+
+DEEP = """
+class Model:
+  def __init__(self):
+    self.E = dy.ParameterCollection().lookup_parameters_from_numpy([[0.5, 1.0], [2.0, 0.25]])
+
+  def run(self, depth, x):
+    if depth == 0:
+      return dy.tanh(self.E[0] + x)
+    h = self.run(depth - 1, x)
+    return dy.tanh(h + x) if depth < 5 else h
+"""
+
+
+def test_statements_that_are_timed_fail_as_they_were_written(pair: Callable) -> None:
+    """In each turn of a trial, at the limit of recursion and elsewhere."""
+    p = pair(DEEP)
+
+    def errors(module: Any) -> list:
+        model, found = module.Model(), []
+        for i in range(900):
+            if i % 10 == 0:
+                dy.renew_cg()
+            x = dy.inputVector([1.0, 2.0])
+            try:
+                model.run(2000 if i % 60 == 59 else 3, None if i % 60 == 9 else x)
+            except (RecursionError, TypeError) as error:
+                depth, frame = 0, error.__traceback__
+                while frame:
+                    depth, frame = depth + 1, frame.tb_next
+                found.append((i, f"{type(error).__name__}: {error}", depth))
+        return found
+
+    assert errors(p.other) == errors(p.plain)
+    assert walked(p, "Model.run")["hits"] > 128, (walked(p, "Model.run"), p.statistics)

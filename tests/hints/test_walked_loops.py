@@ -308,7 +308,7 @@ BODIES = {
 }
 REGION_LOOPS = ("a list of the script that changes in a loop",)
 FOR_PYTHON = (
-    "a list that changes after an op has read it", "shapes that differ", "values",
+    "shapes that differ", "values",
 )  # fmt: skip
 
 

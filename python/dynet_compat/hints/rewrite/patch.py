@@ -87,8 +87,8 @@ def replace_code(codes: _Codes, functions: list[types.FunctionType]) -> int:
         if old is not None and new is not None and code == old and code.co_freevars == new.co_freevars:
             function.__code__ = new
             n += 1
-            added = [each for each in _added(new) if not isinstance(each, _core._WalkedFunction)]
-            if added and all(isinstance(constant, _core._Region) for constant in added):
+            added = list(_added(new))
+            if added and all(isinstance(each, (_core._Region, _core._WalkedFunction)) for each in added):
                 _core._restore_code(function, code, added)
     return n
 

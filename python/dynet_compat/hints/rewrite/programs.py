@@ -36,6 +36,7 @@ _METHODS = (
 )  # fmt: skip
 _OVER_INPUTS = ("add_inputs", "transduce")
 _RETURNS, _ALONE, _EXPRESSION = 1, 2, 4
+WHOLE = ".whole"  # the name of what the core has recorded and returned
 
 Node = tuple[int, int, Any, tuple[Any, ...]]  # kind, number, object, parts
 Spec = tuple[str, tuple[str, ...], int, tuple[int, ...], Node]
@@ -322,13 +323,13 @@ def _targets(statements: Iterable[ast.stmt]) -> list[str]:
 def head(placeholder: str, program: Program, unbound: str) -> list[ast.stmt]:
     """The statements that a walked function begins with; `unbound` stands for NameError."""
     names = [*program.parameters, *program.free]
-    call: ast.stmt = assign(".whole", ast.Call(ast.Constant(placeholder), [load(name) for name in names], []))
+    call: ast.stmt = assign(WHOLE, ast.Call(ast.Constant(placeholder), [load(name) for name in names], []))
     if program.free:  # which may have no values yet
-        missing = ast.ExceptHandler(ast.Constant(unbound), None, [assign(".whole", ast.Constant(...))])
+        missing = ast.ExceptHandler(ast.Constant(unbound), None, [assign(WHOLE, ast.Constant(...))])
         call = ast.Try([call], [missing], [], [])
-    recorded = ast.Compare(load(".whole"), [ast.IsNot()], [ast.Constant(...)])
-    unset = ast.Delete([ast.Name(".whole", ast.Del())])
-    return [call, ast.If(recorded, [ast.Return(load(".whole"))], []), unset]
+    recorded = ast.Compare(load(WHOLE), [ast.IsNot()], [ast.Constant(...)])
+    unset = ast.Delete([ast.Name(WHOLE, ast.Del())])
+    return [call, ast.If(recorded, [ast.Return(load(WHOLE))], []), unset]
 
 
 class Resolver:

@@ -129,6 +129,7 @@ class Rewriter:
             BatchMapWriter(self.batch_maps, qualname).function(node)
             if len(self.constants) > before:
                 changed.add(node.lineno)
+        self.walked.pass_on_results()
         return sorted(changed)
 
 

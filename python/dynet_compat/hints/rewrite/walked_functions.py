@@ -10,7 +10,7 @@ from .call_graph import CallGraph
 from .linking import UNBOUND
 from .region_writer import RegionWriter
 from .scopes import Module
-from .trees import locate
+from .trees import locate, own_nodes
 
 
 class WalkedFunctions:
@@ -68,3 +68,22 @@ class WalkedFunctions:
                 new = programs.head(head, program, UNBOUND)
                 node.body[after:after] = [locate(s, node.body[0]) for s in new]
         return changed
+
+    def pass_on_results(self) -> None:
+        """Let the object that a head asks first see that its statements have run. This call needs no level of
+        recursion and cannot fail. Done last, as others look for calls in what functions return."""
+        for _, node, _, head in self.described:
+            if head:
+                _pass_on_results(node, head)
+
+
+def _pass_on_results(node: ast.FunctionDef, head: str) -> None:
+    def passed_on(value: Optional[ast.expr]) -> ast.Call:
+        return ast.Call(ast.Constant(head), [], [ast.keyword("result", value or ast.Constant(None))])
+
+    for returned in {n for n in own_nodes(node) if isinstance(n, ast.Return)}:
+        if isinstance(returned.value, ast.Name) and returned.value.id == programs.WHOLE:
+            continue
+        returned.value = locate(passed_on(returned.value), returned)
+    if not isinstance(node.body[-1], (ast.Return, ast.Raise)):
+        node.body.append(locate(ast.Expr(passed_on(None)), node.body[-1]))

@@ -1,0 +1,69 @@
+#include "bindings/region_walk_payoff.h"
+
+#include <algorithm>
+
+#include "bindings/region_tracer.h"
+
+namespace dyc::py {
+
+void TimedStatements::begin(const void* function, const Engine& engine, bool alone) {
+  function_ = function;
+  alone_ = alone;
+  thread_ = PyThreadState_Get();
+  engine_ = &engine;
+  generation_ = engine.graph.generation();
+  size_ = engine.graph.size();
+  flushes_ = engine.timing.flushes;
+  inside_ = 1;
+  rested_ = asked_ = 0;
+  start_ = thread_clock();
+}
+
+bool TimedStatements::is_current() {
+  if (thread_ != PyThreadState_Get()) return false;
+  if (engine_ == this_thread && engine_->graph.generation() == generation_) return true;
+  function_ = nullptr;  // it has failed, or renewed the graph
+  return false;
+}
+
+bool TimedStatements::enter(const void* function) {
+  if (!is_on() || !(alone_ || function == function_)) return false;
+  if (function == function_) ++inside_;
+  ++asked_;
+  return true;
+}
+
+void TimedStatements::leave(const void* function, WalkPayoff& payoff) {
+  if (function != function_ || !is_on() || --inside_ > 0) return;
+  const int64_t around = tuning::kAroundRestingRegion * rested_ + tuning::kAroundWalk * asked_;
+  const auto ns = static_cast<double>(elapsed_since(start_) - around);
+  if (engine_->timing.flushes == flushes_)
+    payoff.add(alone_ ? WalkPayoff::alone : WalkPayoff::with_regions, ns, engine_->graph.size() - size_);
+  function_ = nullptr;
+}
+
+WalkPayoff::Way WalkPayoff::turn() {
+  if (turns_ == kWays * (tuning::kTrialWarmUp + tuning::kTrialRounds)) return kWays;
+  return static_cast<Way>(turns_++ % kWays);
+}
+
+bool WalkPayoff::decide(uint64_t walks) {
+  std::array<double, kWays> medians;
+  bool known = true;
+  for (size_t i = 0; i < kWays; ++i) {
+    std::vector<double>& times = times_[i];
+    known = known && times.size() >= tuning::kTrialRounds / 2;
+    if (!known) break;
+    const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    medians[i] = *middle;
+  }
+  for (std::vector<double>& times : times_) times.clear();
+  turns_ = 0;
+  const bool lost = known && medians[walked] > std::min(medians[with_regions], medians[alone]);
+  lost_ = lost ? lost_ + 1 : 0;
+  next_ = lost ? walks + tuning::kFirstTrial : tuning::kTrialGrowth * walks;
+  return lost_ == 2;
+}
+
+}  // namespace dyc::py
