@@ -1,10 +1,10 @@
 // The rule of cuda/driver/matmul_variants.h as a C function for ctypes. `facts`: m, n, inner, plain and gathered of
-// each product; writes the variant of each, and returns the rows of a tile with few columns.
+// each product; writes the variant of each.
 #include "cuda/driver/matmul_variants.h"
 
-extern "C" __attribute__((visibility("default"))) uint32_t choose(int kind, const int64_t* facts, int count,
-                                                                  uint32_t processors, uint32_t threads,
-                                                                  int library, int* variants) {
+extern "C" __attribute__((visibility("default"))) void choose(int kind, const int64_t* facts, int count,
+                                                              uint32_t processors, uint32_t threads,
+                                                              int library, int* variants) {
   using namespace dyc::cuda;
   std::vector<ProductFacts> list;
   for (const int64_t* f = facts; f < facts + 5 * count; f += 5)
@@ -12,5 +12,4 @@ extern "C" __attribute__((visibility("default"))) uint32_t choose(int kind, cons
   const ProductDevice device{processors, threads, library != 0};
   for (const MatmulVariant v : matmul_variants(static_cast<ProductKind>(kind), list, device))
     *variants++ = static_cast<int>(v);
-  return few_rows(list, device);
 }

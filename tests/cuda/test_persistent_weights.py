@@ -61,7 +61,7 @@ class Chain:
         assert none == 0 and (kept is None or some == kept), (some, none)
         assert np.allclose(results[0], h.T, rtol=1e-5, atol=1e-5)
         for found, wanted in zip(results, expected):
-            assert np.allclose(found, wanted, rtol=2e-5, atol=2e-5 * np.abs(wanted).max())
+            assert np.array_equal(found, wanted)  # products add up in the same order
         return some
 """
 
@@ -145,7 +145,7 @@ def run(keep):
             h = dy.tanh(large * dy.concatenate([h] * 15))
     return h.npvalue(), dy._core.timing()["device_persistent_products"]
 with_room, without = run(True), run(False)
-assert np.allclose(with_room[0], without[0], rtol=1e-5, atol=1e-6), (with_room, without)
+assert np.array_equal(with_room[0], without[0]), (with_room, without)
 print(with_room[1], without[1])
 """
     assert run(text, f"shared={(48 << 10) + 100}") == "6 0"
@@ -186,7 +186,7 @@ def train(keep):
         trainer.update()
     return np.array(told)
 a, b = train(True), train(False)
-assert np.allclose(a, b, rtol=1e-4, atol=1e-5) and not np.allclose(a[0], a[1], rtol=1e-2)
+assert np.array_equal(a, b) and not np.allclose(a[0], a[1], rtol=1e-2)
 """
     run(text)
 
@@ -205,7 +205,7 @@ def test_kernels_alone(options: list[str], tmp_path: Path) -> None:
 COMPARED = """
 def compared(model, build, shape):
     # Products with kept weights, sliced steps, how often blocks wait for others with and without
-    # these, and whether all bits must be equal: of what `build` returns.
+    # these: of what `build` returns.
     told = []
     for keep, join in ((True, True), (True, False), (False, True)):
         dy._core._device_options(keep_weights=keep)
@@ -226,12 +226,10 @@ def compared(model, build, shape):
     # Weights of products with unlike periods are kept apart, or not at all.
     assert none[:2] == [0, 0] and fewer[0] >= counts[0] and fewer[1] == 0, (counts, fewer, none)
     assert counts[2] <= fewer[2], (counts, fewer)
-    exact = counts[0] == fewer[0]  # else some add up in another order
     for found, same, right in zip(joined, apart, wanted):
-        assert not exact or np.array_equal(found, same), shape
-        # Some nearly cancel.
-        assert np.allclose(found, right, rtol=2e-4, atol=2e-4 * np.abs(right).max() + 1e-9), shape
-    return np.array([*counts, fewer[2], exact])
+        assert np.array_equal(found, same, equal_nan=True), shape
+        assert np.array_equal(found, right, equal_nan=True), shape
+    return np.array([*counts, fewer[2]])
 """
 
 
@@ -240,7 +238,7 @@ def compared(model, build, shape):
 def test_cells(builder: str, order: str) -> None:
     """What follows products in a cell is computed by the blocks that made them, in both directions."""
     text = f"""
-counts = np.zeros(5)
+counts = np.zeros(4)
 for trial in range(10):
     i, h, n = (int(rng.choice(some)) for some in ([1, 8, 20], [1, 3, 8, 9, 16, 17, 24, 33], [1, 2, 3, 5]))
     pc = dy.ParameterCollection()
@@ -256,8 +254,8 @@ for trial in range(10):
     counts += compared(pc, build, (i, h, n))
 print(*counts)
 """
-    told = residents, unit_steps, waits, without, exact = numbers(run(COMPARED + text, f"order={order}"))
-    assert residents > 12 and unit_steps > 80 and waits < without - 70 and exact == 10, told
+    told = residents, unit_steps, waits, without = numbers(run(COMPARED + text, f"order={order}"))
+    assert residents > 12 and unit_steps > 80 and waits < without - 70, told
 
 
 @pytest.mark.parametrize(
@@ -331,8 +329,8 @@ def build():
     return [[dy.sum_batches(h)]]
 print(*compared(pc, build, {items}))
 """
-    residents, unit_steps, _, _, exact = numbers(run(COMPARED + text, f"order={order}"))
-    assert residents == 5 + 4 and unit_steps >= 5 and exact, (residents, unit_steps)
+    residents, unit_steps, _, _ = numbers(run(COMPARED + text, f"order={order}"))
+    assert residents == 5 + 4 and unit_steps >= 5, (residents, unit_steps)
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])
@@ -342,7 +340,7 @@ def test_random_recurrences(seed: int, order: str) -> None:
     and whose gradients meet: of one result that several read, or parts of it."""
     text = f"""
 rng.seed({seed})
-counts = np.zeros(5)
+counts = np.zeros(4)
 for trial in range(40):
     h, n = int(rng.choice([2, 15, 16, 17, 33, 40])), int(rng.choice([1, 2, 3, 17 if trial % 8 == 7 else 3]))
     items = int(rng.choice([1, 1, 2]))
@@ -388,8 +386,8 @@ for trial in range(40):
     counts += compared(pc, build, (h, n, items, list(program)))
 print(*counts)
 """
-    told = residents, unit_steps, waits, without, exact = numbers(run(COMPARED + text, f"order={order}"))
-    assert residents > 300 and unit_steps > 300 and waits < without - 400 and exact > 20, told
+    told = residents, unit_steps, waits, without = numbers(run(COMPARED + text, f"order={order}"))
+    assert residents > 300 and unit_steps > 300 and waits < without - 400, told
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])
@@ -437,7 +435,7 @@ def run():
 refused, counts = run()
 dy._core._device_options(persistent=False)
 apart, none = run()
-assert all(np.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(refused, apart))
+assert all(np.array_equal(a, b) for a, b in zip(refused, apart))
 print(*counts, *none)
 """
     assert run(text, "cooperative=1") == "0 0 0 0 0 0"
@@ -514,6 +512,7 @@ print(fake.fake_calls(b"cuOccupancyMaxActiveBlocksPerMultiprocessor"))
         "DYNET_COMPAT_LIBCUDA": str(library if library.exists() else fake_gpu.build_fake(folder)),
         "DYNET_COMPAT_CACHE": str(folder / "cache"),
         "DYNET_COMPAT_DEVICE": "gpu",
+        "DYNET_COMPAT_MEASURED": "0",
         "FAKE_CUDA": "version=13000",
         "FAKE_CUDA_FAIL": fault,
     }

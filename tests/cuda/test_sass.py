@@ -47,7 +47,7 @@ CONTRACT = [
     *(Rule("large_products", f"large_product<{of}>", 2, 2500, 0.8, 6, 12)
       for of in ("true, false", "false, false", "true, true")),
     # Its work is to read weights. Columns that are not aligned to 16 bytes go a way of their own, which asks.
-    *(Rule("few_columns", f"few_columns<{of}>", 2, 3500, 0.58, 31, generic=30) for of in ("true", "false")),
+    *(Rule("few_columns", f"few_columns<{of}>", 2, 3100, 0.61, 31, generic=30) for of in ("true", "false")),
     Rule("elementwise", "unary_forward<OpById<{tanh}>>", 6, 2300),
     Rule("elementwise", "unary_backward<OpById<{tanh}>>", 5, 1950),
     Rule("elementwise", "binary_forward<OpById<{cmult}>>", 4, 800),

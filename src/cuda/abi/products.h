@@ -35,7 +35,6 @@ struct Products {
   const Product* products;
   const Term* terms;
   uint32_t count, tiles;
-  uint32_t rows;  // of a tile, in kernels/few_columns.cu
 };
 
 // The tile of kernels/large_products.cu.

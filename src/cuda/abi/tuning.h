@@ -10,8 +10,8 @@ namespace dyc::cuda {
 constexpr int kTile = 32;       // along each side, in kernels/matmul.cu
 constexpr int kMostGroups = 4;  // of threads that share the inner index of such a tile
 constexpr int kDepth = 16;      // of the inner index that a group has in shared memory at once
-// kernels/few_columns.cu: all columns, which are few, and some rows, a power of two.
-constexpr int kFewColumns = 8, kLeastFewRows = 8, kMostFewRows = 64;
+// kernels/few_columns.cu, for products of at most kMostFewColumns.
+constexpr int kFewColumns = 8, kMostFewColumns = 16, kFewRows = 32;
 constexpr int kRowsEach = 4;  // of a thread
 // kernels/large_products.cu: threads are a square, and each has 8 x 4 elements.
 constexpr int kLargeDepth = 16;  // of the inner index, in shared memory at once

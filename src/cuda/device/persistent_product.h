@@ -1,8 +1,8 @@
 // Products with few columns, in a persistent kernel that makes many of them with the same weights: each block
 // has its rows of the weights in shared memory and reads nothing but the columns. For kernels only.
 //
-// Rows are counted within the block: of each period those of its own slice (cuda/device/row_slices.h). How
-// an element is summed does not depend on grid or block.
+// Rows are counted within the block: of each period those of its own slice (cuda/device/row_slices.h). An
+// element is summed as in kernels/few_columns.cu, whatever the grid and its block.
 #pragma once
 #include "cuda/abi/persistent.h"
 #include "cuda/device/product_tiles.h"
@@ -61,11 +61,13 @@ DYC_INLINE void read_columns(const float* const (&columns)[kWarpColumns], int k,
   }
 }
 
+// The lane's fours of inner indices; of those at the end of the row less than four may be left.
 template <bool Aligned>
 DYC_INLINE void add_fours(const float* const (&row)[kWarpRows], const float* const (&columns)[kWarpColumns],
                           int inner, float (&sum)[kWarpColumns][kWarpRows]) {
+  int k = 4 * static_cast<int>(lane());
   DYC_UNROLL(2)
-  for (int k = 4 * static_cast<int>(lane()); k + 4 <= inner; k += 4 * static_cast<int>(kWarp)) {
+  for (; k + 4 <= inner; k += 4 * static_cast<int>(kWarp)) {
     Four x[kWarpColumns];
     read_columns<Aligned>(columns, k, x);
     for (int u = 0; u < kWarpRows; ++u) {
@@ -74,6 +76,10 @@ DYC_INLINE void add_fours(const float* const (&row)[kWarpRows], const float* con
         for (int q = 0; q < 4; ++q) sum[v][u] = vfma(w.at[q], x[v].at[q], sum[v][u]);
     }
   }
+  DYC_UNROLL(1)
+  for (; k < inner; ++k)
+    for (int u = 0; u < kWarpRows; ++u)
+      for (int v = 0; v < kWarpColumns; ++v) sum[v][u] = vfma(row[u][k], columns[v][k], sum[v][u]);
 }
 
 // Adds the lane's share of a term to the elements of rows i, i + 1... of the block and columns j, j + 1...
@@ -90,10 +96,6 @@ DYC_INLINE void add_term(const Term& term, const float* a, int i, int rows, int6
   }
   if (whole) add_fours<true>(row, columns_of, inner, sum);
   else add_fours<false>(row, columns_of, inner, sum);
-  const int k = inner / 4 * 4 + static_cast<int>(lane());
-  if (k >= inner) return;
-  for (int u = 0; u < kWarpRows; ++u)
-    for (int v = 0; v < kWarpColumns; ++v) sum[v][u] = vfma(row[u][k], columns_of[v][k], sum[v][u]);
 }
 
 // All lanes together: the sum of lanes' elements e in lane e, and 0 in lanes that have none.
@@ -101,7 +103,7 @@ DYC_INLINE float own_sum(const float (&sum)[kWarpColumns][kWarpRows]) {
   float mine = 0.f;
   for (int v = 0; v < kWarpColumns; ++v)
     for (int u = 0; u < kWarpRows; ++u) {
-      const float element = warp_sum(sum[v][u]);
+      const float element = sum_of_shares(sum[v][u]);
       if (lane() == static_cast<uint32_t>(v * kWarpRows + u)) mine = element;
     }
   return mine;

@@ -79,6 +79,21 @@ class Loader {
   Four held_[kFours];
 };
 
+// Sums whose terms are shared out among kWarp threads, in the same order wherever these are: first those of
+// neighbours, as many as are in a warp where it has kBlock / kWarp quads of rows, then the others.
+constexpr int kTogether = kWarp * kWarp / kBlock;
+// Of neighbours that are `apart` lanes from each other.
+DYC_INLINE float sum_of_neighbours(float a, int apart) {
+  for (int d = kTogether / 2; d > 0; d /= 2) a += __shfl_xor_sync(kAllLanes, a, d * apart);
+  return a;
+}
+// Of the lanes of a warp.
+DYC_INLINE float sum_of_shares(float a) {
+  a = sum_of_neighbours(a, 1);
+  for (int d = kWarp / 2; d >= kTogether; d /= 2) a += __shfl_xor_sync(kAllLanes, a, d);
+  return a;
+}
+
 // The product that a tile belongs to.
 DYC_INLINE const Product& product_of(const Products& all, uint32_t tile) {
   const Product* const products = in_device_memory(all.products);

@@ -14,7 +14,7 @@ int64_t over(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t operations(const ProductFacts& p) { return 2 * p.m * p.n * p.inner; }
 
 bool has_few_columns(ProductKind kind, const ProductFacts& p) {
-  return kind != ProductKind::dyx && p.n <= kFewColumns;
+  return kind != ProductKind::dyx && p.n <= kMostFewColumns;
 }
 
 // Each product is one call of cuBLAS.
@@ -30,8 +30,8 @@ bool large_is_faster(const std::vector<ProductFacts>& list, const ProductDevice&
   int64_t middle = 0, large = 0;
   for (const ProductFacts& p : list) {
     if (p.inner < tuning::kLeastInner) return false;
-    middle += tiles_of(MatmulVariant::middle, p, device.threads, 0);
-    large += tiles_of(MatmulVariant::large, p, device.threads, 0);
+    middle += tiles_of(MatmulVariant::middle, p, device.threads);
+    large += tiles_of(MatmulVariant::large, p, device.threads);
   }
   return tuning::kLargeTileCost * over(large, device.processors) < over(middle, device.processors);
 }
@@ -44,8 +44,8 @@ bool can(MatmulVariant variant, ProductKind kind, const ProductFacts& p, const P
 
 }  // namespace
 
-int64_t tiles_of(MatmulVariant variant, const ProductFacts& p, uint32_t threads, uint32_t rows) {
-  if (variant == MatmulVariant::few) return p.n ? over(p.m, rows) : 0;
+int64_t tiles_of(MatmulVariant variant, const ProductFacts& p, uint32_t threads) {
+  if (variant == MatmulVariant::few) return over(p.m, kFewRows) * over(p.n, kFewColumns);
   if (variant == MatmulVariant::large)
     return over(p.m, large_rows(threads)) * over(p.n, large_columns(threads));
   return over(p.m, kTile) * over(p.n, kTile);
@@ -66,23 +66,6 @@ std::vector<MatmulVariant> matmul_variants(ProductKind kind, std::span<const Pro
   if (device.forced < 0 && large_is_faster(rest, device))
     std::replace(variants.begin(), variants.end(), MatmulVariant::middle, MatmulVariant::large);
   return variants;
-}
-
-// As few as give each multiprocessor a tile, but not so few that threads, which share the inner index then,
-// have less than two of it.
-uint32_t few_rows(std::span<const ProductFacts> list, const ProductDevice& device) {
-  int64_t inner = 1;
-  for (const ProductFacts& p : list) inner = std::max(inner, p.inner);
-  uint32_t rows = kMostFewRows;
-  const auto tiles = [&](uint32_t r) {
-    int64_t all = 0;
-    for (const ProductFacts& p : list) all += tiles_of(MatmulVariant::few, p, device.threads, r);
-    return all;
-  };
-  const auto shared_by = [&](uint32_t r) { return int64_t{4} * device.threads / r; };  // threads of a row
-  while (rows > kLeastFewRows && tiles(rows) < device.processors && 2 * shared_by(rows / 2) <= inner)
-    rows /= 2;
-  return rows;
 }
 
 }  // namespace dyc::cuda

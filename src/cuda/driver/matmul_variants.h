@@ -28,10 +28,7 @@ struct ProductDevice {
 std::vector<MatmulVariant> matmul_variants(ProductKind kind, std::span<const ProductFacts> list,
                                            const ProductDevice& device);
 
-// Rows of a tile in kernels/few_columns.cu, for these products.
-uint32_t few_rows(std::span<const ProductFacts> list, const ProductDevice& device);
-
-// Tiles of a product; `rows`: those of few_rows().
-int64_t tiles_of(MatmulVariant variant, const ProductFacts& p, uint32_t threads, uint32_t rows);
+// Tiles of a product.
+int64_t tiles_of(MatmulVariant variant, const ProductFacts& p, uint32_t threads);
 
 }  // namespace dyc::cuda

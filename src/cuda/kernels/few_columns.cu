@@ -1,9 +1,9 @@
 // Products of few columns, as in decoding and online learning: few_columns<true> is W x, few_columns<false>
 // is W' dy. The work is to read W, once: neighbouring threads read neighbouring elements of it.
 //
-// A block makes some rows of all columns. A thread has four rows and each `splits`-th four of inner indices,
-// sums for all columns in registers; what threads have of the same rows is added up in a fixed order, which
-// depends on the block's size and on the rows of a tile.
+// A tile is kFewRows rows and at most kFewColumns columns. A thread has four rows and each kWarp-th four of
+// inner indices, sums for all columns in registers. What threads have of the same rows is added up as
+// sum_of_shares() does, so that device/persistent_product.h makes the same bits.
 #include "cuda/device/prelude.h"
 
 #include "cuda/device/product_tiles.h"
@@ -11,23 +11,27 @@
 namespace dyc::cuda {
 
 constexpr int kBlockWarps = kBlock / kWarp;
-// Sums of all warps, where each has all rows and columns of the tile.
-constexpr int kFewFloats = kBlockWarps * kMostFewRows * kFewColumns;
+constexpr int kFewFloats = kBlockWarps * kFewRows * kFewColumns;
+static_assert(kFewRows == kBlockWarps * kRowsEach && kMostFewColumns == 2 * kFewColumns);
 
 // Which share of a tile a thread has. Neighbours have, of W x, neighbouring rows, and of W' dy neighbouring
 // inner indices: these are stored side by side in a column of W.
 template <bool AInner>
 struct FewWork {
-  int quads, splits, quad, split;  // quads of rows
-  int64_t i0;
-  DYC_INLINE FewWork(int rows, int64_t first) : quads(rows / kRowsEach), splits(kBlock / quads), i0(first) {
-    const int t = static_cast<int>(threadIdx.x);
-    quad = AInner ? t % quads : t / splits;
-    split = AInner ? t / quads : t % splits;
+  int quad, share, j0;  // quad of rows
+  uint32_t i0;
+  DYC_INLINE FewWork(const Product& p, uint32_t tile) {
+    const auto t = static_cast<int>(threadIdx.x), warp = static_cast<int>(kWarp);
+    const auto high = static_cast<uint32_t>((p.m + kFewRows - 1) / kFewRows);  // tiles above each other
+    quad = AInner ? t % kBlockWarps : t / warp;
+    share = AInner ? t / kBlockWarps : t % warp;
+    const bool second = tile >= high;
+    i0 = (second ? tile - high : tile) * kFewRows;
+    j0 = second ? kFewColumns : 0;
   }
   // Row u of the thread's; of those beyond the last row there is nothing to write.
   DYC_INLINE int64_t row(int u, int64_t rows) const {
-    const int64_t i = i0 + quad * kRowsEach + u;
+    const int64_t i = int64_t{i0} + quad * kRowsEach + u;
     return i < rows ? i : rows - 1;
   }
 };
@@ -40,10 +44,10 @@ DYC_INLINE void add_few_term(const Product& p, const Term& term, const FewWork<A
   const float *a[kRowsEach], *b[N];
   bool wide = true;  // fours can be read at once
   for (int j = 0; j < N; ++j) {
-    b[j] = column(term.b, j < p.n ? j : p.n - 1);
+    b[j] = column(term.b, w.j0 + j < p.n ? w.j0 + j : p.n - 1);
     wide = wide && aligned(b[j]);
   }
-  const int64_t last = p.m - kRowsEach, mine = w.i0 + w.quad * kRowsEach;
+  const int64_t last = p.m - kRowsEach, mine = int64_t{w.i0} + w.quad * kRowsEach;
   if constexpr (AInner) {
     wide = wide && !term.a.index && term.a.stride % kRowsEach == 0 && p.m % kRowsEach == 0;
     a[0] = in_device_memory(term.a.base) + (mine < last ? mine : last);
@@ -54,8 +58,8 @@ DYC_INLINE void add_few_term(const Product& p, const Term& term, const FewWork<A
       wide = wide && aligned(a[u]);
     }
   }
-  const int inner = static_cast<int>(term.inner), step = 4 * w.splits;
-  int k = 4 * w.split;
+  const int inner = static_cast<int>(term.inner), step = 4 * static_cast<int>(kWarp);
+  int k = 4 * w.share;
   const int64_t stride = term.a.stride;
   for (; wide && k + 4 <= inner; k += step) {
     float x[kRowsEach][4];  // four rows of A at four inner indices
@@ -83,41 +87,39 @@ DYC_INLINE void add_few_term(const Product& p, const Term& term, const FewWork<A
   }
 }
 
-// Adds up what the threads have, and writes the tile.
+// Adds up what the threads have, and writes the tile. Of W x, kTogether shares of a row are in each warp; of
+// W' dy all are.
 template <bool AInner, int N>
 DYC_INLINE void write_few(const Product& p, const FewWork<AInner>& w, float* memory,
                           float (&sum)[N][kRowsEach]) {
-  constexpr int warp = kWarp;
-  // In a warp, the threads of the same rows are so many lanes apart, and there are so many.
-  const int apart = AInner ? w.quads : 1,
-            beside = AInner ? warp / w.quads : (w.splits < warp ? w.splits : warp);
-  for (int d = beside / 2 * apart; d >= apart && beside > 1; d /= 2)
-    for (int j = 0; j < N; ++j)
-      for (int u = 0; u < kRowsEach; ++u) sum[j][u] += __shfl_xor_sync(kAllLanes, sum[j][u], d);
-  const int cooperative = beside > 1 ? beside : 1, parts = w.splits / cooperative;
-  const int rows = w.quads * kRowsEach;
+  constexpr int parts = AInner ? kBlockWarps : 1, of_part = kWarp / parts;
+  for (int j = 0; j < N; ++j)
+    for (int u = 0; u < kRowsEach; ++u)
+      sum[j][u] = AInner ? sum_of_neighbours(sum[j][u], kBlockWarps) : sum_of_shares(sum[j][u]);
   __syncthreads();  // the tile before has been read
-  if (w.split % cooperative == 0)
+  if (w.share % of_part == 0)
     for (int j = 0; j < N; ++j)
       for (int u = 0; u < kRowsEach; ++u)
-        memory[(w.split / cooperative * N + j) * rows + w.quad * kRowsEach + u] = sum[j][u];
+        memory[(w.share / of_part * N + j) * kFewRows + w.quad * kRowsEach + u] = sum[j][u];
   __syncthreads();
-  for (int e = static_cast<int>(threadIdx.x); e < rows * N; e += kBlock) {
-    const int64_t i = w.i0 + e % rows, j = e / rows;
+  for (int e = static_cast<int>(threadIdx.x); e < kFewRows * N; e += kBlock) {
+    const int64_t i = int64_t{w.i0} + e % kFewRows, j = w.j0 + e / kFewRows;
     if (i >= p.m || j >= p.n) continue;
-    float all = 0.f;
-    for (int part = 0; part < parts; ++part) all += memory[part * N * rows + e];
+    float all[parts];
+    for (int part = 0; part < parts; ++part) all[part] = memory[part * N * kFewRows + e];
+    for (int half = parts / 2; half > 0; half /= 2)
+      for (int part = 0; part < half; ++part) all[part] += all[part + half];
     float* const c = column(p.c, j);
-    c[i] = result_of(p, c, i, j, all);
+    c[i] = result_of(p, c, i, j, all[0]);
   }
 }
 
 template <bool AInner, int N>
-__device__ void few_tile(const Products& all, const Product& p, uint32_t tile, float* memory) {
-  const FewWork<AInner> w(static_cast<int>(all.rows), int64_t{tile} * all.rows);
+__device__ void few_tile(const Products& all, const Product& p, const FewWork<AInner>& w, float* memory) {
   float sum[N][kRowsEach] = {};
-  for (uint32_t k = p.first; k < p.first + p.terms; ++k)
-    add_few_term(p, in_device_memory(all.terms)[k], w, sum);
+  const Term* term = in_device_memory(all.terms) + p.first;
+  DYC_UNROLL(1)
+  for (uint32_t left = p.terms; left > 0; --left, ++term) add_few_term(p, *term, w, sum);
   write_few(p, w, memory, sum);
 }
 
@@ -127,11 +129,12 @@ __device__ void run_few_columns(const LaunchArgs& r, float* memory) {
   const Products& all = extra_of<Products>(r);
   for (uint32_t tile = blockIdx.x; tile < all.tiles; tile += gridDim.x) {
     const Product& p = product_of(all, tile);
-    const uint32_t mine = tile - p.tile;
-    if (p.n == 1) few_tile<AInner, 1>(all, p, mine, memory);
-    else if (p.n == 2) few_tile<AInner, 2>(all, p, mine, memory);
-    else if (p.n <= 4) few_tile<AInner, 4>(all, p, mine, memory);
-    else few_tile<AInner, kFewColumns>(all, p, mine, memory);
+    const FewWork<AInner> w(p, tile - p.tile);
+    const auto columns = static_cast<int>(p.n) - w.j0;
+    if (columns == 1) few_tile<AInner, 1>(all, p, w, memory);
+    else if (columns == 2) few_tile<AInner, 2>(all, p, w, memory);
+    else if (columns <= 4) few_tile<AInner, 4>(all, p, w, memory);
+    else few_tile<AInner, kFewColumns>(all, p, w, memory);
   }
 }
 

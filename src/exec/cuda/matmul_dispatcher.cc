@@ -91,24 +91,19 @@ void MatmulDispatcher::launch(const ProductList& list, ProductKind kind) {
   for (const MatmulVariant variant : {MatmulVariant::few, MatmulVariant::middle, MatmulVariant::large}) {
     if (!has(variant)) continue;
     std::vector<Product> products;
-    std::vector<cuda::ProductFacts> theirs;
     for (size_t i = 0; i < variants.size(); ++i)
-      if (variants[i] == variant) {
-        products.push_back(list.products[i]);
-        theirs.push_back(facts[i]);
-      }
-    const uint32_t rows = variant == MatmulVariant::few ? few_rows(theirs, device) : 0;
-    launch_tiles(products, terms, variant, kind, rows, needs_grid_sync);
+      if (variants[i] == variant) products.push_back(list.products[i]);
+    launch_tiles(products, terms, variant, kind, needs_grid_sync);
     needs_grid_sync = false;  // what it reads was there before the first
   }
 }
 
 void MatmulDispatcher::launch_tiles(std::vector<Product>& products, const Term* terms, MatmulVariant variant,
-                                    ProductKind kind, uint32_t rows, bool needs_grid_sync) {
+                                    ProductKind kind, bool needs_grid_sync) {
   uint32_t tiles = 0;
   for (Product& p : products) {
     p.tile = tiles;
-    tiles += static_cast<uint32_t>(tiles_of(variant, {p.m, p.n, 0, false}, c_.device.threads(), rows));
+    tiles += static_cast<uint32_t>(tiles_of(variant, {p.m, p.n, 0, false}, c_.device.threads()));
   }
   if (tiles == 0) return;
   cuda::Products all{};
@@ -116,7 +111,6 @@ void MatmulDispatcher::launch_tiles(std::vector<Product>& products, const Term* 
   all.terms = terms;
   all.count = static_cast<uint32_t>(products.size());
   all.tiles = tiles;
-  all.rows = rows;
   cuda::LaunchArgs args;
   args.count = all.count;
   args.extra = c_.commands.put(&all, 1);

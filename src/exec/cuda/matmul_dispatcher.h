@@ -39,7 +39,7 @@ class MatmulDispatcher {
 
  private:
   void launch_tiles(std::vector<cuda::Product>& products, const cuda::Term* terms,
-                    cuda::MatmulVariant variant, cuda::ProductKind kind, uint32_t rows, bool needs_grid_sync);
+                    cuda::MatmulVariant variant, cuda::ProductKind kind, bool needs_grid_sync);
   bool call_library(const cuda::Product& p, const cuda::Term* terms, cuda::ProductKind kind);
 
   CudaContext& c_;

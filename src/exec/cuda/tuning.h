@@ -1,9 +1,11 @@
 // Numbers that decide how launches on a CUDA device are grouped, divided and copied. Chosen by
 // reasoning for an H100-class device (3 us for a launch, 3 TB/s, 20 TFLOPS of float32); none is measured.
-// Those of gradients and of kept weights change the order of sums, the others change no result.
+// Those of gradients change the order of sums, the others change no result.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+
+#include "cuda/abi/tuning.h"
 
 namespace dyc {
 
@@ -37,18 +39,22 @@ constexpr size_t kCompileRequests = 256;     // remembered
 constexpr size_t kOccupancyAnswers = 64;     // of the driver, remembered per kernel
 
 // ---- weights kept in shared memory
-constexpr size_t kStaticShared = 48 << 10;  // bytes that the bodies of other steps may declare
-constexpr int64_t kKeepColumns = 16;        // of a product: each block reads all columns, so more cost more
-                                            // than the weights save
-constexpr uint32_t kKeepUses = 3;           // steps that read a weight: fewer do not make up for loading it
-constexpr int64_t kKeepElements = 64;       // of a result per block: 2 x 4 for each of 8 warps
-constexpr int64_t kKeepGroups = 8;          // row groups of one block: more would leave blocks idle
-constexpr uint32_t kSlicedNodes = 64;       // of a launch whose rows are sliced
-constexpr size_t kSlicedSegments = 64;      // of a sum whose rows are sliced
-constexpr size_t kBarrierFreeSteps = 64;    // of a run: each step is compared with all before it
+constexpr size_t kStaticShared = 48 << 10;               // bytes that the bodies of other steps may declare
+constexpr int64_t kKeepColumns = cuda::kMostFewColumns;  // of a product: each block reads all of them, and
+                                                         // kernels/matmul.cu adds up in another order
+constexpr uint32_t kKeepUses = 3;         // steps that read a weight: fewer do not make up for loading it
+constexpr int64_t kKeepElements = 64;     // of a result per block: 2 x 4 for each of 8 warps
+constexpr int64_t kKeepGroups = 8;        // row groups of one block: more would leave blocks idle
+constexpr uint32_t kSlicedNodes = 64;     // of a launch whose rows are sliced
+constexpr size_t kSlicedSegments = 64;    // of a sum whose rows are sliced
+constexpr size_t kBarrierFreeSteps = 64;  // of a run: each step is compared with all before it
 
 // ---- CUDA graphs
 constexpr size_t kGraphLeast = 8, kGraphMost = 2048;  // operations: a graph takes the host as long as three
                                                       // or four launches, and device memory per operation
+
+// ---- ways of running a command list, for each set of kernels
+constexpr uint32_t kWarmRuns = 1, kTimedRuns = 3;  // of each way
+constexpr uint32_t kGraphQuestions = 64;           // lists that were no graph: then none is expected
 
 }  // namespace dyc
