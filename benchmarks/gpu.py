@@ -40,6 +40,7 @@ PHASES = ("inference", "training")
 MINIBATCHES = 4  # that differ; a run goes through them again and again
 # Of matrix products on the device: by kernels for few columns, middling and large ones, and by cuBLAS.
 WAYS = ("few", "middle", "large", "library")
+WARM_UPS = 8  # passes over the minibatches, at most, until it is measured how to run launches
 RATE = 0.01  # of learning: small, so that sides stay together
 
 
@@ -118,6 +119,14 @@ class DynetSide:
             self.update += time.perf_counter() - start
         return value
 
+    def settle(self, batches: list[list[Any]], train: bool) -> None:
+        """Goes on until it is measured how lists of launches run the fastest, as far as that comes soon."""
+        for _ in range(WARM_UPS):
+            if all(one["order"] for one in launch_choices(self.dy)):
+                break
+            for batch in batches:
+                self.run(batch, train)
+
     def facts(self, batches: list[list[Any]], train: bool) -> dict[str, float]:
         """Of a minibatch, from a pass of its own: seconds, launches and bytes; medians."""
         measure = getattr(self.dy._core, "_measure_device", lambda on: None)
@@ -152,6 +161,11 @@ class DynetSide:
             **{f"{way} products": told.get(f"{way}_products", math.nan) for way in WAYS},
             "operands": told["operand_bytes"],
         }
+
+
+def launch_choices(dy: Any) -> list[dict[str, Any]]:
+    """Sets of kernels, and the fastest ways to run them; not in the real DyNet."""
+    return list(getattr(dy._core, "_launch_choices", list)())
 
 
 def set_mode(dy: Any, like_dynet: bool) -> None:
@@ -198,6 +212,9 @@ class TorchSide:
             if self.device == "cuda":
                 torch.cuda.synchronize()
         return value
+
+    def settle(self, batches: list[list[Any]], train: bool) -> None:
+        """There is nothing to choose."""
 
     def facts(self, batches: list[list[Any]], train: bool) -> dict[str, float]:
         """What PyTorch's profiler counts on the device, for one minibatch."""
@@ -248,6 +265,7 @@ def measure(name: str, model: type[Model], size: int, batches: list[list[Any]], 
             args: argparse.Namespace, gpu: bool) -> dict[str, Any]:  # fmt: skip
     with make_side(name, model, size, gpu) as side:
         losses = [side.run(batch, train) for batch in batches]  # warms up, too
+        side.settle(batches, train)
         latency, count = medians(
             lambda i: side.run(batches[i % len(batches)], train), args.seconds, args.least
         )
@@ -291,7 +309,8 @@ def run_all(args: argparse.Namespace) -> dict[str, Any]:
              "cpu": platform.processor() or platform.machine()}  # fmt: skip
 
     def result() -> dict[str, Any]:
-        return {**facts, "rows": rows, "disagree": wrong, "summary": summary(rows)}
+        return {**facts, "rows": rows, "disagree": wrong, "summary": summary(rows),
+                "choices": launch_choices(dy)}  # fmt: skip
 
     for model, label, batch, train in configurations(args):
         if time.monotonic() > end:

@@ -12,6 +12,7 @@
 #include "bindings/model.h"
 #include "cuda/driver/driver.h"
 #include "cuda/driver/sources.h"
+#include "exec/cuda/launch_choices.h"
 #include "exec/device.h"
 
 namespace dyc::py {
@@ -23,15 +24,16 @@ std::vector<std::string>& device_names() {
   return names;
 }
 
-// dynet_compat.cuda.for_engine, which is imported when kernels are first needed.
+// Imported when kernels are first needed.
+pybind11::object cuda_module() { return pybind11::module_::import("dynet_compat.cuda"); }
+
 std::vector<cuda::Cubin> compile(const std::string& file, const std::vector<std::string>& expressions,
                                  int architecture, int driver) {
   using Part = std::pair<std::string, std::vector<std::pair<std::string, std::string>>>;
   const pybind11::gil_scoped_acquire lock;
   pybind11::object parts;
   try {
-    parts = pybind11::module_::import("dynet_compat.cuda")
-                .attr("for_engine")(file, expressions, architecture, driver);
+    parts = cuda_module().attr("for_engine")(file, expressions, architecture, driver);
   } catch (const pybind11::error_already_set& e) {  // the engine may go on without these kernels
     if (e.matches(PyExc_RuntimeError)) throw RuntimeError(pybind11::str(e.value()));
     throw;
@@ -45,16 +47,43 @@ std::vector<cuda::Cubin> compile(const std::string& file, const std::vector<std:
 bool is_compiled(const std::string& file, const std::vector<std::string>& expressions, int architecture,
                  int driver) {
   const pybind11::gil_scoped_acquire lock;
-  return pybind11::module_::import("dynet_compat.cuda")
-      .attr("is_compiled")(file, expressions, architecture, driver)
-      .cast<bool>();
+  return cuda_module().attr("is_compiled")(file, expressions, architecture, driver).cast<bool>();
 }
 
 std::vector<std::string> find_libraries(int driver) {
   const pybind11::gil_scoped_acquire lock;
-  return pybind11::module_::import("dynet_compat.cuda")
-      .attr("cublas_paths")(driver)
-      .cast<std::vector<std::string>>();
+  return cuda_module().attr("cublas_paths")(driver).cast<std::vector<std::string>>();
+}
+
+std::string recall(const std::string& device, const std::string& what) {
+  const pybind11::gil_scoped_acquire lock;
+  return cuda_module().attr("recall")(device, what).cast<std::string>();
+}
+
+void keep(const std::string& device, const std::string& what, const std::string& found) {
+  const pybind11::gil_scoped_acquire lock;
+  cuda_module().attr("keep")(device, what, found);
+}
+
+// For each set of kernels the fastest ways of running lists of them, and microseconds for a command of each
+// way that was timed in this process.
+pybind11::list choices() {
+  pybind11::list all;
+  const LaunchChoices* const known = launch_choices();
+  if (!known) return all;
+  for (const auto& [ids, set] : known->sets()) {
+    pybind11::list order;
+    for (const LaunchWay way : set.order) order.append(kLaunchWayNames[static_cast<size_t>(way)]);
+    pybind11::dict microseconds;
+    for (size_t way = 0; way < kLaunchWays; ++way)
+      if (set.timed[way].commands) microseconds[kLaunchWayNames[way]] = set.timed[way].microseconds();
+    pybind11::dict d;
+    d["kernels"] = set.name;
+    d["order"] = order;
+    d["microseconds"] = microseconds;
+    all.append(d);
+  }
+  return all;
 }
 
 pybind11::dict find_gpus() {
@@ -90,6 +119,7 @@ pybind11::dict options(const pybind11::kwargs& given) {
                                                  {"keep_weights", &o->keep_weights},
                                                  {"skip_barriers", &o->skip_barriers},
                                                  {"graphs", &o->graphs},
+                                                 {"measured", &o->measured},
                                                  {"library", &o->cublas},
                                                  {"update", &o->update},
                                                  {"unfused", &o->unfused}};
@@ -128,6 +158,7 @@ void check_device(const std::string& device, const char* op) {
 void add_devices(pybind11::module_& m) {
   cuda::set_compiler(compile, is_compiled);
   cuda::set_library_finder(find_libraries);
+  cuda::set_notes({recall, keep});
   m.def("_device_names", [] { return device_names(); }, "Names that device arguments may have.");
   m.def("_set_device_names", [](const std::vector<std::string>& names) { device_names() = names; });
   m.def("_check_device",
@@ -137,6 +168,8 @@ void add_devices(pybind11::module_& m) {
         "The device's name and options (exec/device_options.h), after setting those that are given; matmul: "
         "few, "
         "middle, large, library, or \"\" for the fastest.");
+  m.def("_launch_choices", &choices,
+        "Of each set of kernels, on a GPU: the fastest ways to run them (exec/cuda/launch_choices.h).");
   m.def(
       "_kernel_sources",
       [] {

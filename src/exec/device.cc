@@ -43,6 +43,7 @@ DeviceOptions options_of_environment() {
   o.persistent = !is_off("DYNET_COMPAT_PERSISTENT");
   o.persistent_after = static_cast<uint32_t>(number("DYNET_COMPAT_PERSISTENT", 0));
   o.graphs = !is_off("DYNET_COMPAT_GRAPHS");
+  o.measured = !is_off("DYNET_COMPAT_MEASURED");
   o.cublas = !is_off("DYNET_COMPAT_CUBLAS");
   o.snapshot_every = std::max<uint64_t>(1, number("DYNET_COMPAT_SNAPSHOT", o.snapshot_every));
   const char* const variant = std::getenv("DYNET_COMPAT_PRODUCTS");
@@ -103,6 +104,8 @@ void reset_device_counters() {
 void measure_device(bool on) {
   if (device) device->backend().measure(on);
 }
+
+const LaunchChoices* launch_choices() { return device ? &device->choices() : nullptr; }
 
 DeviceOptions* device_options() { return device ? &device->options : nullptr; }
 

@@ -24,6 +24,9 @@ const cuda::Backend::Counters* device_counters();
 void reset_device_counters();
 // Whether the device's own time is measured; costs a little.
 void measure_device(bool on);
+// How lists of launches run; null on the CPU.
+class LaunchChoices;
+const LaunchChoices* launch_choices();
 // What it may do to be fast; null on the CPU.
 DeviceOptions* device_options();
 // The library for large products, or why there is none; "": nothing has asked for it.

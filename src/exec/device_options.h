@@ -13,6 +13,7 @@ struct DeviceOptions {
   bool keep_weights = true;       // thread blocks of persistent kernels keep weights in shared memory
   bool skip_barriers = true;      // no grid barrier before a step that reads only its block's own row slice
   bool graphs = true;             // command lists that repeat become CUDA graphs
+  bool measured = true;           // which of these is used is measured (exec/cuda/launch_choices.h)
   bool cublas = true;             // NVIDIA's library may make large products
   int matmul_variant = -1;        // the MatmulVariant to use wherever it can be; -1: the fastest by the rule
   bool update = true;             // trainers update parameters on the device

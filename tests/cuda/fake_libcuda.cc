@@ -4,6 +4,9 @@
 // A module's image is lines of kernel names. Kernels: "fill" (address, count, value), "fill_record" (address of
 // such a record) and "stray", which writes where it may not. What has run is told by fake_ran().
 //
+// Time passes by what runs: fake_set("us_plain", 7) says what a launch takes; us_together: one of blocks that run
+// together; us_graph: one in a graph.
+//
 // Graphs: while a stream is captured, its work is kept; calls that CUDA does not allow then end the capture.
 #include <cstdint>
 #include <cstdio>
@@ -44,6 +47,7 @@ struct State {
   bool capturing = false, spoilt = false;
   std::vector<std::function<int()>> captured;
   int graphs = 0;  // made, and not destroyed
+  double now = 0, us_plain = 500, us_together = 500, us_graph = 500;  // microseconds
   void* current = nullptr;
 } state;
 
@@ -56,6 +60,7 @@ struct Function {
 };
 struct Event {
   bool done = true;
+  double at = 0;
 };
 struct Graph {
   std::vector<std::function<int()>> work;
@@ -105,6 +110,11 @@ void enqueue(std::function<int()> work) {
   else state.pending.push_back(std::move(work));
 }
 
+// What is put on the stream now will take so long.
+double cost(bool together = false) {
+  return together ? state.us_together : state.capturing ? state.us_graph : state.us_plain;
+}
+
 void ran(const std::string& what, std::initializer_list<Address> more) {
   state.ran += what;
   for (const Address a : more) state.ran += "," + std::to_string(a);
@@ -122,7 +132,12 @@ int fake_enter(const char* name) {
   return enter(name);
 }
 bool fake_inside(Address at, size_t bytes) { return inside(at, bytes); }
-void fake_later(std::function<int()> work) { state.pending.push_back(std::move(work)); }
+void fake_later(std::function<int()> work) {
+  state.pending.push_back([work = std::move(work)] {
+    state.now += state.us_plain;
+    return work();
+  });
+}
 
 #define API extern "C" __attribute__((visibility("default")))
 #define ENTER(name)                                             \
@@ -144,6 +159,9 @@ API void fake_set(const char* what, long long value) {
   if (name == "cooperative") state.cooperative = static_cast<int>(value);
   if (name == "pointers_on") state.pointers_on = static_cast<int>(value);
   if (name == "version") state.version = static_cast<int>(value);
+  for (const auto& [what_takes, us] : {std::pair{"us_plain", &state.us_plain}, {"us_together", &state.us_together},
+                                       {"us_graph", &state.us_graph}})
+    if (name == what_takes) *us = static_cast<double>(value);
 }
 API long long fake_used() { return static_cast<long long>(state.used); }
 API long long fake_most() { return static_cast<long long>(state.most); }
@@ -263,6 +281,7 @@ API int cuEventRecord(Event* event, void* stream) {
   event->done = false;
   enqueue([event] {
     event->done = true;
+    event->at = state.now;
     return 0;
   });
   return 0;
@@ -278,7 +297,7 @@ API int cuEventSynchronize(Event* event) {
 }
 API int cuEventElapsedTime(float* milliseconds, Event* start, Event* end) {
   ENTER("cuEventElapsedTime")
-  *milliseconds = 0.5f;
+  *milliseconds = static_cast<float>(1e-3 * (end->at - start->at));
   return start->done && end->done ? 0 : 600;
 }
 API int cuPointerGetAttribute(void* value, int attribute, Address memory) {
@@ -328,7 +347,8 @@ API int cuMemFreeHost(void* memory) {
 API int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void*) {
   ENTER("cuMemcpyHtoDAsync_v2")
   if (!inside(to, bytes)) return kInvalid;
-  enqueue([=] {
+  enqueue([=, us = cost()] {
+    state.now += us;
     std::memcpy(pointer(to), from, bytes);
     return 0;
   });
@@ -337,7 +357,8 @@ API int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void*) 
 API int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void*) {
   ENTER("cuMemcpyDtoHAsync_v2")
   if (!inside(from, bytes)) return kInvalid;
-  enqueue([=] {
+  enqueue([=, us = cost()] {
+    state.now += us;
     std::memcpy(to, pointer(from), bytes);
     return 0;
   });
@@ -346,7 +367,8 @@ API int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void*) {
 API int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void*) {
   ENTER("cuMemcpyDtoDAsync_v2")
   if (!inside(from, bytes) || !inside(to, bytes)) return kInvalid;
-  enqueue([=] {
+  enqueue([=, us = cost()] {
+    state.now += us;
     ran("copy", {to, from, bytes});
     std::memmove(pointer(to), pointer(from), bytes);
     return 0;
@@ -356,7 +378,8 @@ API int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void*) {
 API int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void*) {
   ENTER("cuMemsetD8Async")
   if (!inside(to, bytes)) return kInvalid;
-  enqueue([=] {
+  enqueue([=, us = cost()] {
+    state.now += us;
     ran("clear", {to, bytes});
     std::memset(pointer(to), value, bytes);
     return 0;
@@ -405,7 +428,7 @@ API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function* funct
 
 namespace {
 
-int start(Function* function, unsigned blocks, unsigned threads, unsigned shared, void** args) {
+int start(Function* function, unsigned blocks, unsigned threads, unsigned shared, void** args, bool together) {
   if (threads > 1024 || static_cast<int>(shared) > function->shared) return kInvalid;
   const std::string name = function->name;
   const Address first = name == "stray" || !args || !args[0] ? 0 : *static_cast<Address*>(args[0]);
@@ -416,7 +439,8 @@ int start(Function* function, unsigned blocks, unsigned threads, unsigned shared
     value = *static_cast<float*>(args[2]);
     if (static_cast<uint64_t>(blocks) * threads < n) return kInvalid;
   }
-  enqueue([=]() -> int {
+  enqueue([=, us = cost(together)]() -> int {
+    state.now += us;
     ran(name, {first, blocks, threads, shared});
     if (name == "stray") return kIllegalAddress;
     struct {
@@ -441,13 +465,13 @@ int start(Function* function, unsigned blocks, unsigned threads, unsigned shared
 API int cuLaunchKernel(Function* f, unsigned gx, unsigned, unsigned, unsigned bx, unsigned, unsigned, unsigned shared,
                        void*, void** args, void**) {
   ENTER("cuLaunchKernel")
-  return start(f, gx, bx, shared, args);
+  return start(f, gx, bx, shared, args, false);
 }
 API int cuLaunchCooperativeKernel(Function* f, unsigned gx, unsigned, unsigned, unsigned bx, unsigned, unsigned,
                                   unsigned shared, void*, void** args) {
   ENTER("cuLaunchCooperativeKernel")
   if (gx > 4 * 2048 / std::max(bx, 1u)) return 720;
-  return start(f, gx, bx, shared, args);
+  return start(f, gx, bx, shared, args, true);
 }
 
 #ifndef FAKE_WITHOUT_GRAPHS

@@ -245,6 +245,7 @@ print(told[5][0].count(b"\\n") > 30, len({work for work, _ in told[3:]}))
         "DYNET_COMPAT_LIBCUDA": str(fake_gpu.build_fake(tmp_path)),
         "DYNET_COMPAT_CACHE": str(tmp_path / "cache"),
         "DYNET_COMPAT_DEVICE": "gpu",
+        "DYNET_COMPAT_MEASURED": "0",
         "FAKE_CUDA": "version=13000",
     }
     assert output(text, **machine) == ["0 0 2 2 2 2 0 0", "True 1"]

@@ -195,18 +195,26 @@ def test_persistent_kernels_on_the_emulation(tmp_path: Path) -> None:
     report = json.loads(file.read_text(encoding="utf-8"))
     micro, persistent = report["parts"]
     assert report["complete"] and {"flush", "launch"} <= set(micro["facts"])
-    assert "equal bit for bit" in persistent["text"] and persistent["facts"] == {"unlike": [], "far": []}
+    assert "equal bit for bit" in persistent["text"] and persistent["facts"] == {"unlike": []}
 
 
 def test_persistent_kernels_that_differ_are_found(gpu_check: Any) -> None:
     plain = {"A losses": np.array([1.0, 2.0]), "A W": np.ones(3)}
     last_bit = {**plain, "A W": np.nextafter(np.ones(3), 2)}
-    far = {**plain, "A W": np.full(3, 1.001)}
-    assert gpu_check.compared_models([plain, plain, last_bit], 5).ok
-    assert gpu_check.compared_models([plain, last_bit, plain], 5).facts["unlike"] == ["A W"]
-    assert gpu_check.compared_models([plain, plain, far], 5).facts["far"] == ["A W"]
+    assert gpu_check.compared_models([plain, plain, plain], 5).ok
+    for ways in ([plain, last_bit, plain], [plain, plain, last_bit]):
+        step = gpu_check.compared_models(ways, 5)
+        assert not step.ok and step.facts["unlike"] == ["A W"]
     assert not gpu_check.compared_models([plain, plain, plain], 0).ok, "none ran"
     assert not gpu_check.compared_models([{}, {}, {}], 5).ok
+
+
+def test_a_way_that_never_wins_is_named(gpu_check: Any) -> None:
+    orders = [["graph", "plain"], ["plain"], [], ["graph", "plain"]]
+    told = gpu_check.fastest([{"order": order} for order in orders])
+    assert told == ["fastest of 3 sets of kernels: 1 plain, 2 graph, 0 persistent",
+                    "never the fastest, so it may be removed: persistent"]  # fmt: skip
+    assert gpu_check.fastest([]) == [] == gpu_check.fastest([{"order": []}])
 
 
 def test_a_part_that_breaks_leaves_a_whole_report(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from .background import is_compiled, take
 from .compiler import KernelError, compile_kernels, options_for
 from .cublas import cublas_paths
+from .notes import keep, recall
 from .nvrtc import CompileError, Nvrtc, find_nvrtc, libraries
 from .sources import closure, embedded
 
@@ -24,8 +25,10 @@ __all__ = [
     "embedded",
     "find_nvrtc",
     "is_compiled",
+    "keep",
     "libraries",
     "options_for",
+    "recall",
 ]
 
 

@@ -215,8 +215,8 @@ _VARIABLES = {
     "THREADS": ("a number of threads, 1 or more", _WHOLE),
     "MEM": ("a number of MB, 1 or more", _WHOLE),
 }
-_UNCHECKED = ("CACHE", "CUBLAS", "DEVICE", "EMULATION", "GRAPHS", "HINTS", "LIBCUDA", "PERSISTENT", "REPORT",
-              "SNAPSHOT", "TRUSTED")  # fmt: skip
+_UNCHECKED = ("CACHE", "CUBLAS", "DEVICE", "EMULATION", "GRAPHS", "HINTS", "LIBCUDA", "MEASURED",
+              "PERSISTENT", "REPORT", "SNAPSHOT", "TRUSTED")  # fmt: skip
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

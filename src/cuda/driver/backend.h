@@ -124,6 +124,18 @@ class Backend {
   // Runs them in this order, as one, where the same list has come often enough before. False: nothing has
   // been done, and each is to be run by itself.
   virtual bool run_as_graph(std::span<const Operation>) { return false; }
+  // Would it? Counts the list as one that has come.
+  virtual bool may_run_as_graph(std::span<const Operation>) { return false; }
+
+  // ---- the time that the device takes for a span of its stream; one span at a time
+  virtual bool tells_time() const { return false; }
+  virtual bool begin_span() { return false; }  // false: not now
+  virtual void end_span() {}
+  virtual double span_seconds() { return 0; }  // of the last one; negative as long as it lasts
+
+  // ---- what was found out about this device, for later processes; "": nothing is known
+  virtual std::string recall(const std::string&) { return ""; }
+  virtual void keep(const std::string&, const std::string&) {}
 
   // ---- large products by NVIDIA's library, if it is there: looked for at the first question
   virtual bool has_gemm() = 0;

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "cuda/driver/cublas.h"
@@ -29,6 +30,11 @@ LibraryFinder& library_finder() {
   return one;
 }
 
+Notes& notes() {
+  static Notes one;
+  return one;
+}
+
 // A context does not survive fork(): the child's calls would fail in strange ways, or hang.
 bool is_forked = false;
 void watch_forks() {
@@ -42,6 +48,7 @@ void set_compiler(Compiler one, IsCompiled question) {
   compiler() = std::move(one);
   is_compiled() = std::move(question);
 }
+void set_notes(Notes one) { notes() = std::move(one); }
 void set_library_finder(LibraryFinder one) { library_finder() = std::move(one); }
 
 // ---- Calls
@@ -147,12 +154,15 @@ Device& device_of(int number) {
   return *device;
 }
 
-// Times on the device: a pair of events around each operation, read when the stream is empty.
+// Times on the device: a pair of events around each operation, read when the stream is empty; and around one
+// span of it, read when somebody asks.
 class Stopwatch {
  public:
   explicit Stopwatch(const Calls& calls) : calls_(calls) {}
   ~Stopwatch() {
     if (Calls::forked()) return;
+    for (const Event event : {span_.start, span_.stop})
+      if (event) calls_.cuda.event_destroy(event);
     for (const Event event : free_) calls_.cuda.event_destroy(event);
     for (const Span& span : spans_) {
       calls_.cuda.event_destroy(span.start);
@@ -177,6 +187,19 @@ class Stopwatch {
     spans_.clear();
   }
 
+  void begin_span(Stream stream) {
+    give_back(span_);
+    span_.start = mark(stream);
+  }
+  void end_span(Stream stream) { span_.stop = mark(stream); }
+  double span_seconds() {
+    float milliseconds = 0;
+    const Result r = calls_.cuda.event_elapsed(&milliseconds, span_.start, span_.stop);
+    if (r == kNotReady) return -1;
+    calls_.check(r, "reading the time");
+    return 1e-3 * milliseconds;
+  }
+
  private:
   struct Span {
     Event start, stop;
@@ -193,12 +216,17 @@ class Stopwatch {
     calls_.check(calls_.cuda.event_record(event, stream), "recording an event");
     return event;
   }
+  void give_back(Span& span) {
+    for (Event* event : {&span.start, &span.stop})
+      if (*event) free_.push_back(std::exchange(*event, nullptr));
+  }
   const Calls& calls_;
   std::vector<Span> spans_;
+  Span span_{};
   std::vector<Event> free_;
 };
 
-// 31 methods, of which Backend asks for 27, and 13 fields, its parts: what needs state of its own is a class
+// 37 methods, of which Backend asks for 33, and 14 fields, its parts: what needs state of its own is a class
 // (Calls, Pool, Staging, Stopwatch, Graphs).
 class Driver final : public Backend {
  public:
@@ -343,6 +371,31 @@ class Driver final : public Backend {
     ++counters.graph_launches;
     return true;
   }
+  bool may_run_as_graph(std::span<const Operation> list) override {
+    const auto lock = enter();
+    return !stopwatch_.on && graphs_.is_worth(list);
+  }
+  bool tells_time() const override { return true; }
+  bool begin_span() override {
+    const auto lock = enter();
+    if (stopwatch_.on) return false;
+    stopwatch_.begin_span(stream_);
+    return true;
+  }
+  void end_span() override {
+    const auto lock = enter();
+    stopwatch_.end_span(stream_);
+  }
+  double span_seconds() override {
+    const auto lock = enter();
+    return stopwatch_.span_seconds();
+  }
+  std::string recall(const std::string& what) override {
+    return notes().recall ? notes().recall(facts_text(), what) : "";
+  }
+  void keep(const std::string& what, const std::string& found) override {
+    if (notes().keep) notes().keep(facts_text(), what, found);
+  }
   bool has_gemm() override {
     if (gemm_library_.empty()) find_gemm();
     return cublas_ != nullptr;
@@ -364,6 +417,10 @@ class Driver final : public Backend {
   }
 
  private:
+  std::string facts_text() const {
+    const Limits& l = device_.facts;
+    return text(l.name, " sm_", l.architecture, " ", l.processors, " CUDA ", calls_.cuda.version);
+  }
   // Threads take turns: they share the stream, and what is counted of it.
   std::lock_guard<std::mutex> enter() {
     calls_.enter(device_.context);

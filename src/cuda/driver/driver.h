@@ -33,6 +33,13 @@ void set_compiler(Compiler compiler, IsCompiled is_compiled = {});
 using LibraryFinder = std::function<std::vector<std::string>(int driver)>;
 void set_library_finder(LibraryFinder finder);
 
+// What was found out about a device, by name: kept for later processes. Python has it, too.
+struct Notes {
+  std::function<std::string(const std::string& device, const std::string& what)> recall;
+  std::function<void(const std::string& device, const std::string& what, const std::string& found)> keep;
+};
+void set_notes(Notes notes);
+
 // Calls of one device's driver: errors become exceptions, and a lost context stays lost.
 class Calls {
  public:
@@ -121,6 +128,7 @@ class Graphs {
   Graphs(const Calls& calls, std::function<void(const Backend::Operation&)> issue);
   // False: nothing has been done.
   bool launch(GraphCache::List list, Stream stream);
+  bool is_worth(GraphCache::List list) { return usable_ && cache_.is_worth(list); }
   void clear() { cache_.clear(); }
 
  private:

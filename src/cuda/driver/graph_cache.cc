@@ -29,14 +29,24 @@ uint64_t hash_of(GraphCache::List list) {
 
 }  // namespace
 
-GraphCache::Graph GraphCache::find(List list) {
-  const uint64_t hash = hash_of(list);
-  ++turn_;
+GraphCache::Known* GraphCache::known(uint64_t hash, List list) {
   for (Known& k : known_)
     if (k.hash == hash && std::equal(list.begin(), list.end(), k.list.begin(), k.list.end())) {
-      k.used = turn_;
-      return k.graph;
+      k.used = ++turn_;
+      return &k;
     }
+  ++turn_;
+  return nullptr;
+}
+
+bool GraphCache::is_worth(List list) {
+  const uint64_t hash = hash_of(list);
+  return known(hash, list) || seen_often(hash);
+}
+
+GraphCache::Graph GraphCache::find(List list) {
+  const uint64_t hash = hash_of(list);
+  if (const Known* k = known(hash, list)) return k->graph;
   if (!seen_often(hash)) return nullptr;
   evict();
   const Graph graph = make_(list);

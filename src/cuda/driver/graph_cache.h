@@ -24,6 +24,8 @@ class GraphCache {
 
   // The list's graph, made now if it is worth it; null: run the list itself.
   Graph find(List list);
+  // Is there a graph, or is the list worth one? Counts that it has come.
+  bool is_worth(List list);
   void clear();
 
  private:
@@ -37,6 +39,7 @@ class GraphCache {
     uint64_t hash;
     uint32_t times;
   };
+  Known* known(uint64_t hash, List list);
   bool seen_often(uint64_t hash);
   void evict();
 

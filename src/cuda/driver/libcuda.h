@@ -36,6 +36,7 @@ enum : Result {
   kIllegalAddress = 700,
   kOutOfResources = 701,
   kTimeout = 702,
+  kNotReady = 600,
   kContextDestroyed = 709,
   kAssert = 710,
   kHardwareStack = 714,

@@ -1,6 +1,7 @@
 // The backend that runs the kernels' text on the host.
 #include "cuda/emulation/emulation.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -19,7 +20,7 @@ namespace {
 using emulation::Run;
 
 // What DYNET_COMPAT_EMULATION asks for:
-// "memory=1000000,order=backward,fail=20,cooperative=1,shared=40000,processors=4".
+// "memory=1000000,order=backward,fail=20,cooperative=1,shared=40000,processors=4,times=4:2:9".
 struct Settings {
   size_t memory = size_t{64} << 30;
   uint32_t shared = 96 << 10;  // bytes of a block
@@ -27,6 +28,9 @@ struct Settings {
   Order order;
   int64_t fail = -1;         // the launch (from 1) that loses the device
   int64_t cooperative = -1;  // launches of blocks that run at the same time are refused from this one on
+  // Seconds, made up: of a launch, of one in a graph, and of blocks that run at the same time. 0: no time is
+  // told.
+  double plain = 0, graph = 0, together = 0;
   Settings() {
     const char* const given = std::getenv("DYNET_COMPAT_EMULATION");
     for (std::string rest = given ? given : ""; !rest.empty();) {
@@ -51,10 +55,11 @@ struct Settings {
       order.kind = value == "forward"    ? Order::forward
                    : value == "backward" ? Order::backward
                                          : Order::random;
-    else
+    else if (key != "times" || std::sscanf(value.c_str(), "%lf:%lf:%lf", &plain, &graph, &together) != 3)
       throw ValueError(
           text("DYNET_COMPAT_EMULATION: expected memory=BYTES, order=forward|backward|random, seed=NUMBER, "
-               "fail=LAUNCH, cooperative=LAUNCH, processors=NUMBER or shared=BYTES, got ",
+               "fail=LAUNCH, cooperative=LAUNCH, processors=NUMBER, shared=BYTES or "
+               "times=SECONDS:SECONDS:SECONDS, got ",
                word));
   }
 };
@@ -174,6 +179,7 @@ class Emulation : public Backend {
       throw RuntimeError(text(name, ": launches of blocks that run at the same time are refused"));
     }
     if (static_cast<int64_t>(++counters.launches) == settings_.fail) return lose(name);
+    seconds_ += grid.cooperative ? settings_.together : in_graph_ ? settings_.graph : settings_.plain;
     if (error_) return;  // nothing runs after a launch that failed, until wait()
     try {
       run_grid(run, grid, args, settings_.order);
@@ -193,10 +199,19 @@ class Emulation : public Backend {
       if (o.grid.cooperative && settings_.cooperative > 0) return false;  // launch() may refuse it
     const auto* const kept = static_cast<std::vector<Operation>*>(cache_.find(list));
     if (!kept) return false;
+    in_graph_ = true;
     for (const Operation& o : *kept) run(o);
+    in_graph_ = false;
     ++counters.graph_launches;
     return true;
   }
+  bool may_run_as_graph(std::span<const Operation> list) override { return cache_.is_worth(list); }
+  bool tells_time() const override { return settings_.plain > 0; }
+  bool begin_span() override {
+    seconds_ = 0;
+    return true;
+  }
+  double span_seconds() override { return seconds_; }
   bool has_gemm() override { return true; }
   std::string gemm_library() const override { return "emulation"; }
   void gemm(const Gemm& g) override {
@@ -244,6 +259,8 @@ class Emulation : public Backend {
   std::exception_ptr error_;  // of the first launch that failed
   bool lost_ = false;
   int64_t together_ = 0;  // launches of blocks that run at the same time
+  bool in_graph_ = false;
+  double seconds_ = 0;  // since begin_span()
   GraphCache cache_{
       [](GraphCache::List list) { return new std::vector<Operation>(list.begin(), list.end()); },
       [](GraphCache::Graph graph) { delete static_cast<std::vector<Operation>*>(graph); }};

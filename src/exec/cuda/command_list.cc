@@ -42,6 +42,7 @@ void CommandList::submit() {
   try {
     run();
   } catch (...) {
+    device_.choices().give_up();
     discard();
     throw;
   }
@@ -49,12 +50,51 @@ void CommandList::submit() {
 }
 
 void CommandList::run() {
-  if (joins_ && device_.options.joins_launches()) pass_.find();
-  pass_.compile();
+  const LaunchWay way = choose_way();
+  if (way != LaunchWay::persistent) pass_.clear();
   device_.prepare(pass_.kernel_ids());
+  const size_t count = commands_.size();
   pass_.replace();
   upload_.upload();
-  if (run_as_graph()) return;
+  if (choice_) device_.choices().begin(*choice_, way, count);
+  run_all(way);
+  device_.choices().end();
+}
+
+// Without a measurement lists are joined as far as there are kernels for it, and what remains of them, or
+// all, becomes a graph where it repeats.
+LaunchWay CommandList::choose_way() {
+  const DeviceOptions& options = device_.options;
+  choice_ = nullptr;
+  if (!joins_) return LaunchWay::plain;
+  if (commands_.size() >= kPersistentSteps && device_.choices().measures()) {
+    LaunchChoices::Ids ids;
+    for (const Command& c : commands_) ids.push_back(c.kernel_id);
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    choice_ = &device_.choices().find(ids, [](uint32_t id) {
+      return id >= Command::kGemm ? std::to_string(id) : CudaDevice::kernel_name(id);
+    });
+  }
+  LaunchChoices::Ways ways{};
+  if (options.joins_launches() && (!choice_ || choice_->wants(LaunchWay::persistent))) {
+    pass_.find();
+    ways.later = pass_.compile();
+    ways.persistent = pass_.has_stretches() && !ways.later;
+  }
+  if (!choice_) return LaunchWay::persistent;
+  if (may_be_graph() && choice_->wants(LaunchWay::graph)) {
+    std::vector<uint32_t> kernel_ids;
+    for (const Command& c : commands_)
+      if (c.has_kernel()) kernel_ids.push_back(c.kernel_id);
+    device_.prepare(kernel_ids);
+    ways.graph = device_.backend().may_run_as_graph(operations());
+  }
+  return device_.choices().choose(*choice_, ways);
+}
+
+void CommandList::run_all(LaunchWay way) {
+  if (way != LaunchWay::plain && run_as_graph()) return;
   zeroed_.each_used([&](cuda::Backend::Address to, size_t bytes) { device_.backend().clear(to, bytes); });
   for (const Command& c : commands_) run_command(c);
 }
@@ -71,20 +111,24 @@ void CommandList::run_command(const Command& c) {
   }
 }
 
-// Commands that remain many launches, because these are large or their persistent kernel is not compiled, may
-// repeat exactly, as the same computation writes its arguments to the same memory: then they become a CUDA
-// graph. The upload of the arguments is not part of it.
-bool CommandList::run_as_graph() {
-  if (!joins_ || !device_.options.graphs || device_.options.unfused || commands_.size() < kGraphLeast ||
-      commands_.size() > kGraphMost)
-    return false;
-  if (!gemms_.empty()) return false;  // the library's own launches
+// Commands that remain many launches may repeat exactly, as the same computation writes its arguments to the
+// same memory: then they become a CUDA graph. The upload of the arguments is not part of it.
+bool CommandList::may_be_graph() const {
+  return device_.options.graphs && !device_.options.unfused && commands_.size() >= kGraphLeast &&
+         commands_.size() <= kGraphMost && gemms_.empty();  // these are the library's own launches
+}
+
+std::vector<Operation> CommandList::operations() const {
   std::vector<Operation> operations;
   zeroed_.each_used([&](cuda::Backend::Address to, size_t bytes) {
     operations.push_back({Operation::clearing, nullptr, {}, to, 0, bytes});
   });
   for (const Command& c : commands_) operations.push_back(operation(c));
-  if (!device_.backend().run_as_graph(operations)) return false;
+  return operations;
+}
+
+bool CommandList::run_as_graph() {
+  if (!may_be_graph() || !device_.backend().run_as_graph(operations())) return false;
   pass_.count_all();
   return true;
 }

@@ -81,7 +81,11 @@ class CommandList {
  private:
   friend class PersistentPass;  // which replaces commands
   void run();
+  LaunchWay choose_way();
+  void run_all(LaunchWay way);
   void run_command(const Command& c);
+  bool may_be_graph() const;
+  std::vector<cuda::Backend::Operation> operations() const;
   bool run_as_graph();
   cuda::Backend::Operation operation(const Command& c) const;
 
@@ -96,6 +100,7 @@ class CommandList {
   cuda::LaunchArgs* last_args_ = nullptr;  // of the last launch, in host memory
   DevicePool zeroed_, uninitialised_;
   PersistentPass pass_;
+  LaunchChoices::Set* choice_ = nullptr;  // of this list; null: nothing is measured
 };
 
 }  // namespace dyc

@@ -140,9 +140,15 @@ CudaDevice::CudaDevice(std::unique_ptr<cuda::Backend> backend)
       threads_(std::min(kThreads, backend_->limits().threads)),
       most_blocks_(backend_->limits().processors * kBlocksPerProcessor),
       persistent_kernels_(*backend_, options, threads_),
+      choices_(*backend_, options),
       parameters_(std::make_unique<CudaParameters>(*this)) {}
 
 CudaDevice::~CudaDevice() = default;
+
+std::string CudaDevice::kernel_name(uint32_t kernel_id) {
+  const cuda::KernelName name = name_of(kernel_id);
+  return name.file + ": " + name.expression;
+}
 
 void CudaDevice::prepare(const std::vector<uint32_t>& kernel_ids) {
   kernels_.resize(kOps * cuda::kPasses + cuda::kKernelIds, nullptr);

@@ -8,6 +8,7 @@
 
 #include "cuda/abi/persistent.h"
 #include "cuda/driver/backend.h"
+#include "exec/cuda/launch_choices.h"
 #include "exec/cuda/persistent_kernels.h"
 #include "exec/cuda/tuning.h"
 #include "exec/device_options.h"
@@ -87,8 +88,10 @@ class CudaDevice {
   // Compiles those that are missing, all at once.
   void prepare(const std::vector<uint32_t>& kernel_ids);
   cuda::Backend::Kernel kernel(uint32_t kernel_id) const { return kernels_[kernel_id]; }
+  static std::string kernel_name(uint32_t kernel_id);
 
   PersistentKernels& persistent_kernels() { return persistent_kernels_; }
+  LaunchChoices& choices() { return choices_; }
   uint32_t threads() const { return threads_; }          // of a block
   uint32_t most_blocks() const { return most_blocks_; }  // of a grid that needs no more
 
@@ -102,6 +105,7 @@ class CudaDevice {
   const uint32_t threads_, most_blocks_;
   std::vector<cuda::Backend::Kernel> kernels_;  // by id
   PersistentKernels persistent_kernels_;
+  LaunchChoices choices_;
   const std::unique_ptr<CudaParameters> parameters_;
 };
 

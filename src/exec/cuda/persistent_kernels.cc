@@ -29,12 +29,17 @@ PersistentKernels::Kernel* PersistentKernels::find(const Ids& kernel_ids) {
   return nullptr;
 }
 
-bool PersistentKernels::is_wanted(const Ids& kernel_ids) {
+bool PersistentKernels::is_possible(const Ids& kernel_ids) {
   if (find(kernel_ids)) return true;
   // Which step is at fault is unknown, so no subset or superset of these steps is compiled, either.
   if (unsupported_.size() >= kPersistentFailures || !backend_.limits().cooperative) return false;
-  for (const Ids& u : unsupported_)
-    if (contains(u, kernel_ids) || contains(kernel_ids, u)) return false;
+  return std::none_of(unsupported_.begin(), unsupported_.end(),
+                      [&](const Ids& u) { return contains(u, kernel_ids) || contains(kernel_ids, u); });
+}
+
+bool PersistentKernels::is_wanted(const Ids& kernel_ids) {
+  if (find(kernel_ids)) return true;
+  if (!is_possible(kernel_ids)) return false;
   auto request = std::find_if(requests_.begin(), requests_.end(),
                               [&](const Request& r) { return r.kernel_ids == kernel_ids; });
   if (request == requests_.end()) {

@@ -26,7 +26,9 @@ class PersistentKernels {
   // Can a kernel with this id be a step?
   static bool can_run(uint32_t kernel_id);
   Kernel* find(const Ids& kernel_ids);  // null: there is none
-  // Is there a kernel for these steps, or is it time to compile one? Counts the request.
+  // Is there a kernel for these steps, or may one be compiled?
+  bool is_possible(const Ids& kernel_ids);
+  // Is it possible, and there or asked for often enough? Counts the request.
   bool is_wanted(const Ids& kernel_ids);
   // Compiles one kernel for all sets that have none, in the background unless DeviceOptions says after how
   // many requests: until it is there, launches go on one by one. Where it fails they are marked unsupported.

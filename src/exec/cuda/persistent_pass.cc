@@ -55,13 +55,16 @@ void PersistentPass::find_weights(Stretch& s) {
   if (s.weights.wanted()) s.kernel_ids.push_back(CudaDevice::kernel_id(cuda::kPersistentProduct));
 }
 
-void PersistentPass::compile() {
+bool PersistentPass::compile() {
   PersistentKernels& kernels = device_.persistent_kernels();
+  std::erase_if(stretches_, [&](const Stretch& s) { return !kernels.is_possible(s.kernel_ids); });
+  const size_t possible = stretches_.size();
   std::erase_if(stretches_, [&](const Stretch& s) { return !kernels.is_wanted(s.kernel_ids); });
   std::vector<std::vector<uint32_t>> wanted;
   for (const Stretch& s : stretches_) wanted.push_back(s.kernel_ids);
   kernels.prepare(wanted);
   std::erase_if(stretches_, [&](const Stretch& s) { return !kernels.find(s.kernel_ids); });
+  return stretches_.size() < possible;
 }
 
 std::vector<uint32_t> PersistentPass::kernel_ids() const {

@@ -30,8 +30,9 @@ class PersistentPass {
   // ---- in this order
   void find();
   // Compiles kernels that are missing. Stretches that are not worth it, or for which that fails, are
-  // forgotten.
-  void compile();
+  // forgotten. True: of others the kernels are to come.
+  bool compile();
+  bool has_stretches() const { return !stretches_.empty(); }
   void replace();
 
   // Kernels that the list needs: of commands in no stretch.
