@@ -1,6 +1,7 @@
 """What ACRoBat's models would take on a GPU, estimated without one: counts times a table of constants.
 
     python benchmarks/gpu_model.py [--models TreeLSTM] [--batches 8 64] [--record NS] [--constants FILE]
+    python benchmarks/gpu_model.py --decoders      # transfers for each step of 64 decoders together
 
 The counts are exact: the emulation runs the models, small, with the structure that they have at full size,
 and counts steps, products, waits for other blocks, uploads and downloads; operations are counted at full
@@ -88,6 +89,92 @@ def count(model: type[Model], batch: int, like_dynet: bool = False, persistent: 
     return Counts(told["recorded_nodes"], told["flushes"], told["launches"], steps, products,
                   told["device_persistent_products"], told["device_grid_syncs"], told["device_uploads"],
                   told["device_downloads"])  # fmt: skip
+
+
+# ---------------------------------------------------------------- decoders
+
+INSTANCES, STEPS, WORDS = 64, 12, 200
+
+
+class Decoder:
+    """An LSTM over its own words, of many instances that compute together; `choose` decides what is next."""
+
+    def __init__(self) -> None:
+        import dynet_compat as dy
+
+        self.dy = dy
+        pc = dy.ParameterCollection()
+        self.lstm, self.rows = (
+            dy.VanillaLSTMBuilder(1, HIDDEN, HIDDEN, pc),
+            pc.add_lookup_parameters((WORDS, HIDDEN)),
+        )
+        self.W, self.b = pc.add_parameters((WORDS, HIDDEN)), pc.add_parameters(WORDS)
+
+    def decode(self, start: int) -> list[int]:
+        state, words = self.lstm.initial_state(), [start]
+        for _ in range(STEPS):
+            state = state.add_input(self.rows[words[-1]])
+            scores = self.dy.affine_transform([self.b, self.W, state.output()])
+            word = self.choose(scores)
+            if word < 0:
+                break
+            words.append(word)
+        return words
+
+    def choose(self, scores: Any) -> int:
+        raise NotImplementedError
+
+    def count(self) -> dict[str, float]:
+        """Of the second of two runs."""
+        for _ in range(2):
+            self.dy.renew_cg()
+            self.dy._core.reset_timing()
+            start = self.dy._core.timing()
+            lengths = [len(words) - 1 for words in self.dy.batch_map(self.decode, list(range(INSTANCES)))]
+            end = self.dy._core.timing()
+        told = {
+            name: float(end[f"device_{name}"] - start[f"device_{name}"]) for name in ("uploads", "downloads")
+        }
+        return {
+            "steps": float(max(lengths)),
+            "fewest": float(min(lengths)),
+            "flushes": float(end["flushes"] - start["flushes"]),
+            **told,
+        }
+
+
+class Greedy(Decoder):
+    def choose(self, scores: Any) -> int:
+        return int(scores.npvalue().argmax())
+
+
+class Sampling(Decoder):
+    """By the CPU's stream of the instance."""
+
+    def choose(self, scores: Any) -> int:
+        shares = self.dy.softmax(scores).npvalue().cumsum()
+        return min(int(shares.searchsorted(self.dy.instance_rng().random() * shares[-1])), WORDS - 1)
+
+
+class EarlyExit(Decoder):
+    """Ends when a score is high enough, which chance decides."""
+
+    def choose(self, scores: Any) -> int:
+        share = self.dy.logistic(self.dy.pick(scores, 0)).value()
+        return -1 if share > 1.5 * self.dy.instance_rng().random() else 1
+
+
+DECODERS: dict[str, type[Decoder]] = {"greedy": Greedy, "sampling": Sampling, "early exit": EarlyExit}
+
+
+def count_decoders() -> dict[str, dict[str, float]]:
+    found = {name: decoder().count() for name, decoder in DECODERS.items()}
+    for name, told in found.items():
+        print(f"{name:12}" + "".join(f"{what} {n:<6.0f}" for what, n in told.items()), flush=True)
+    return found
+
+
+# ---------------------------------------------------------------- the model
 
 
 class Estimate(NamedTuple):
@@ -184,6 +271,11 @@ def constants_of(args: argparse.Namespace) -> dict[str, float]:
     return found
 
 
+def write(file: Optional[str], found: Any) -> None:
+    if file:
+        Path(file).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
 def main(argv: Optional[list[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [model.name for model in MODELS]
@@ -191,18 +283,21 @@ def main(argv: Optional[list[str]] = None) -> int:
     parser.add_argument("--batches", nargs="+", type=int, default=[8, 64])
     parser.add_argument("--record", type=float, metavar="NS", help="nanoseconds for a node, of any program")
     parser.add_argument("--constants", metavar="FILE", help="report of gpu-check, or names and numbers")
+    parser.add_argument("--decoders", action="store_true", help="count transfers of decoders instead")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args(argv)
     os.environ["DYNET_COMPAT_DEVICE"] = "emulation"
     sys.setrecursionlimit(10000)
     sys.argv = sys.argv[:1]  # the package reads its options there
+    if args.decoders:
+        write(args.json, count_decoders())
+        return 0
     print(HEAD)
     found = rows(args.models, args.batches, constants_of(args))
     ratios = [row["ratio"] for row in found]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     print(f"over DyNet's way: geometric mean {mean:.1f}, least {min(ratios):.1f}")
-    if args.json:
-        Path(args.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write(args.json, found)
     return 0
 
 

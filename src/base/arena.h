@@ -26,8 +26,11 @@ class Arena {
     const int64_t end = start + static_cast<int64_t>(n);
     if (end > far_ || n > static_cast<size_t>(capacity_)) fail(n);
     top_ = end;
+    if (align == 1) packed_ = end;
     return start;
   }
+  // Behind it all is aligned: results of launches, and no inputs.
+  int64_t packed_end() const { return packed_ < top_ ? packed_ : top_; }
   // The same from the end of the arena backwards: for what may never be written, so that what is written
   // stays close together.
   int64_t allocate_far(size_t n);
@@ -37,6 +40,7 @@ class Arena {
   // Back to an earlier top() and far().
   void reset(int64_t top, int64_t far) {
     top_ = top;
+    packed_ = packed_end();
     far_ = far;
   }
   void reset() { reset(0, capacity_); }
@@ -53,7 +57,7 @@ class Arena {
   const char* name_;
   std::function<std::string()> details_;
   float* base_ = nullptr;
-  int64_t top_ = 0, far_ = 0, capacity_ = 0;
+  int64_t top_ = 0, packed_ = 0, far_ = 0, capacity_ = 0;
   size_t reserved_ = 0;  // bytes
 };
 

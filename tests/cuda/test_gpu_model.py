@@ -21,9 +21,30 @@ MOST = {
     "TreeLSTM": (9.5, 1, 1.0, 1.0),
     "MV-RNN": (1.45, 1, 1.0, 1.0),
     "BiRNN": (7.3, 1, 1.0, 1.0),
-    "DRNN": (1.05, 95, 2.0, 1.0),
-    "StackRNN": (1.1, 80, 1.9, 1.0),
+    "DRNN": (1.05, 95, 1.05, 1.0),
+    "StackRNN": (1.1, 80, 1.05, 1.0),
 }
+
+
+@pytest.fixture(scope="module")
+def decoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
+    file = tmp_path_factory.mktemp("decoders") / "counts.json"
+    command = [sys.executable, str(BENCHMARKS / "gpu_model.py"), "--decoders", "--json", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, dict[str, float]] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("name", ["greedy", "sampling", "early exit"])
+def test_a_step_of_decoders_is_one_transfer_each_way(
+    decoders: dict[str, dict[str, float]], name: str
+) -> None:
+    """Of 64 instances together; the first step also uploads the states that they begin with."""
+    told = decoders[name]
+    assert told["fewest"] < told["steps"] if name == "early exit" else told["fewest"] == 12, told
+    assert told["steps"] <= told["flushes"] <= told["steps"] + 1, told
+    assert told["downloads"] <= told["flushes"] and told["uploads"] <= told["flushes"] + 1, told
 
 
 @pytest.fixture(scope="module")

@@ -48,6 +48,10 @@ void ArenaMirror::ran(uint32_t begin, uint32_t end) {
 
 void ArenaMirror::upload_until(int64_t offset) {
   if (uploaded_until_ >= offset) return;
+  if (graph_.values_arena.packed_end() <= uploaded_until_) {  // padding
+    uploaded_until_ = offset;
+    return;
+  }
   host_ranges_.push_back({uploaded_until_, offset});
   upload(host_ranges_.back());
   uploaded_until_ = offset;
