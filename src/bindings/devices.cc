@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -53,6 +54,12 @@ bool is_compiled(const std::string& file, const std::vector<std::string>& expres
 std::vector<std::string> find_libraries(int driver) {
   const pybind11::gil_scoped_acquire lock;
   return cuda_module().attr("cublas_paths")(driver).cast<std::vector<std::string>>();
+}
+
+void wait_without_interpreter(const std::function<void()>& wait) {
+  if (!Py_IsInitialized() || !PyGILState_Check()) return wait();
+  const pybind11::gil_scoped_release released;
+  wait();
 }
 
 std::string recall(const std::string& device, const std::string& what) {
@@ -159,6 +166,7 @@ void add_devices(pybind11::module_& m) {
   cuda::set_compiler(compile, is_compiled);
   cuda::set_library_finder(find_libraries);
   cuda::set_notes({recall, keep});
+  cuda::set_waiter(wait_without_interpreter);
   m.def("_device_names", [] { return device_names(); }, "Names that device arguments may have.");
   m.def("_set_device_names", [](const std::vector<std::string>& names) { device_names() = names; });
   m.def("_check_device",

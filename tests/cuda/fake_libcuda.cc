@@ -8,6 +8,8 @@
 // together; us_graph: one in a graph.
 //
 // Graphs: while a stream is captured, its work is kept; calls that CUDA does not allow then end the capture.
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +21,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -260,7 +263,19 @@ API int cuStreamWaitEvent(void* stream, Event*, unsigned) {
   state.waits += std::to_string(reinterpret_cast<Address>(stream)) + "\n";
   return 0;
 }
+// Other streams may have to wait for a thread that wants the interpreter: until fake_tell(), or 10 s.
+namespace {
+std::atomic<int> waits_for_word{0}, words{0};
+}
+API void fake_wait_for_word() { waits_for_word = 1; }
+API int fake_waits_for_word() { return waits_for_word; }
+API void fake_tell() { ++words; }
 API int cuCtxSynchronize() {
+  if (waits_for_word == 1) {
+    waits_for_word = 2;
+    for (int i = 0; i < 1000 && !words; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    waits_for_word = words ? 3 : 4;
+  }
   ENTER("cuCtxSynchronize")
   return run_all();
 }

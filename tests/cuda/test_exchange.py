@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from support import fake_gpu
+from support import fake_gpu, nvrtc
 from support.emulated import passes
 from support.subject import IS_REFERENCE
 
@@ -197,3 +201,45 @@ def test_memory_of_an_allocator_waits_for_all_streams(gpu: fake_gpu.Driver, fake
     assert fake.calls("cuCtxSynchronize") == 0
     gpu.disown(memory, shared=True)
     assert fake.calls("cuCtxSynchronize") == 1
+
+
+WAITS = """
+import ctypes, os, threading, time
+import dynet_compat as dy
+fake = ctypes.CDLL(os.environ["DYNET_COMPAT_LIBCUDA"])
+def allocate(size):
+    block = type("Block", (), {})()
+    memory = ctypes.c_uint64()
+    assert fake.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(size + 256)) == 0
+    block.ptr = -(-memory.value // 256) * 256
+    return block
+if POOL == "script":
+    dy._core._set_allocator(allocate)
+x = dy.inputVector([1.0] * 50_000)
+tensors = [dy.square(x).tensor_value()]
+def tell():
+    while fake.fake_waits_for_word() < 2:
+        time.sleep(0.001)
+    fake.fake_tell()
+thread = threading.Thread(target=tell, daemon=True)
+thread.start()
+fake.fake_wait_for_word()
+tensors.clear()
+dy.square(x).tensor_value()
+print(fake.fake_waits_for_word())
+"""
+
+
+@pytest.mark.skipif(not fake_gpu.available() or nvrtc.found() is None, reason="no compiler or no NVRTC")
+@pytest.mark.parametrize("pool", ["own", "script"])
+def test_a_wait_for_other_streams_is_without_the_interpreter(tmp_path: Path, pool: str) -> None:
+    """They may be waiting for a function of Python's."""
+    machine = {
+        "DYNET_COMPAT_LIBCUDA": str(fake_gpu.build_fake(tmp_path)),
+        "DYNET_COMPAT_CACHE": str(tmp_path / "cache"),
+        "DYNET_COMPAT_DEVICE": "gpu",
+        "FAKE_CUDA": "version=13000",
+    }
+    done = subprocess.run([sys.executable, "-c", WAITS.replace("POOL", repr(pool))], capture_output=True,
+                          env={**os.environ, **machine}, text=True, timeout=300, check=False)  # fmt: skip
+    assert done.stdout == "3\n", done.stdout + done.stderr

@@ -30,6 +30,11 @@ LibraryFinder& library_finder() {
   return one;
 }
 
+Waiter& waiter() {
+  static Waiter one;
+  return one;
+}
+
 Notes& notes() {
   static Notes one;
   return one;
@@ -48,6 +53,7 @@ void set_compiler(Compiler one, IsCompiled question) {
   compiler() = std::move(one);
   is_compiled() = std::move(question);
 }
+void set_waiter(Waiter one) { waiter() = std::move(one); }
 void set_notes(Notes one) { notes() = std::move(one); }
 void set_library_finder(LibraryFinder one) { library_finder() = std::move(one); }
 
@@ -82,6 +88,14 @@ void Calls::fail(Result result, const char* what) const {
       text(device_, " is lost to this process: ", lost_,
            "; what was computed on it is gone: save the model and restart the program, on the CPU with "
            "DYNET_COMPAT_DEVICE=cpu"));
+}
+
+Result Calls::wait_for_all() const {
+  Result result{};
+  const auto wait = [&] { result = cuda.wait_for_all(); };
+  if (waiter()) waiter()(wait);
+  else wait();
+  return result;
 }
 
 namespace {
@@ -256,7 +270,15 @@ class Driver final : public Backend {
   const Limits& limits() const override { return device_.facts; }
 
   Address allocate(size_t bytes) override {
+    std::vector<Pool::Block> shared;
+    {
+      const auto lock = enter();
+      shared = pool_.take_shared(bytes);
+    }
+    const Result r = shared.empty() ? Result{} : calls_.wait_for_all();
     const auto lock = enter();
+    pool_.give_back(shared, r == 0);
+    calls_.check(r, "waiting for other streams");
     return pool_.allocate(bytes);
   }
   void release(Address memory, bool shared) noexcept override {
@@ -264,9 +286,9 @@ class Driver final : public Backend {
     pool_.release(memory, shared);
   }
   void disown(Address, bool shared) noexcept override {
-    const std::lock_guard lock(mutex_);
     if (!shared || is_forked || calls_.cuda.set_current(device_.context)) return;
-    calls_.cuda.wait_for_all();  // fails only where the device is lost, and nobody reads any more
+    (void)calls_.wait_for_all();  // fails only where the device is lost, and nobody reads any more
+    const std::lock_guard lock(mutex_);
     ++counters.waits_for_all;
   }
   void check_memory(Address start, size_t bytes) override {

@@ -40,6 +40,10 @@ struct Notes {
 };
 void set_notes(Notes notes);
 
+// Runs what waits for work of others, which may want the interpreter, without its lock. Python has it.
+using Waiter = std::function<void(const std::function<void()>& wait)>;
+void set_waiter(Waiter waiter);
+
 // Calls of one device's driver: errors become exceptions, and a lost context stays lost.
 class Calls {
  public:
@@ -55,6 +59,8 @@ class Calls {
       fail(result, what);
   }
   [[noreturn]] void fail(Result result, const char* what) const;
+  // For all streams of the context, also those of other libraries. Called without locks held.
+  Result wait_for_all() const;
   const std::string& device() const { return device_; }
   bool lost() const { return is_lost_; }
   mutable uint32_t* fault = nullptr;  // as Backend::fault(); lives as long as the context
@@ -72,22 +78,25 @@ class Calls {
 // be given away again while launches that read it are still to run.
 class Pool {
  public:
+  struct Block {
+    Address memory;
+    size_t bytes;
+  };
   explicit Pool(const Calls& calls) : calls_(calls) {}
   ~Pool();
   Address allocate(size_t bytes);
+  // Blocks that other streams may still read, where it takes them to allocate so much; they are given back
+  // after a wait for all streams, or without one.
+  std::vector<Block> take_shared(size_t bytes);
+  void give_back(const std::vector<Block>& shared, bool waited);
   // `shared`: other streams may still read it. It is given away again when all streams have been waited for.
   void release(Address memory, bool shared = false) noexcept;
   // Changes when memory goes back to the driver.
   uint64_t trims() const { return trims_; }
 
  private:
-  struct Block {
-    Address memory;
-    size_t bytes;
-  };
   void trim() noexcept;
-  bool take_kept(size_t wanted, Block* block);
-  void take_back_shared();
+  std::vector<Block>::iterator find_kept(size_t wanted);
   [[noreturn]] void fail(size_t bytes) const;
 
   const Calls& calls_;

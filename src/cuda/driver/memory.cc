@@ -1,6 +1,7 @@
 // Memory of a device, and the copies that fill and read it.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "cuda/driver/driver.h"
@@ -30,37 +31,35 @@ Pool::~Pool() {
   trim();
 }
 
-bool Pool::take_kept(size_t wanted, Block* block) {
+std::vector<Pool::Block>::iterator Pool::find_kept(size_t wanted) {
   auto best = kept_.end();  // the smallest that is large enough, and not much too large
   for (auto it = kept_.begin(); it != kept_.end(); ++it)
     if (it->bytes >= wanted && it->bytes <= 2 * wanted && (best == kept_.end() || it->bytes < best->bytes))
       best = it;
-  if (best == kept_.end()) return false;
-  *block = *best;
-  kept_.erase(best);
-  kept_bytes_ -= block->bytes;
-  return true;
+  return best;
 }
 
-// A wait for all streams, where otherwise the driver would be asked for memory, which takes as long.
-void Pool::take_back_shared() {
-  if (shared_.empty()) return;
-  calls_.check(calls_.cuda.wait_for_all(), "waiting for other streams");
-  for (const Block& block : shared_) kept_bytes_ += block.bytes;
-  kept_.insert(kept_.end(), shared_.begin(), shared_.end());
-  shared_.clear();
+// Otherwise the driver would be asked for memory, which takes as long as the wait.
+std::vector<Pool::Block> Pool::take_shared(size_t bytes) {
+  if (shared_.empty() || find_kept(rounded(bytes)) != kept_.end()) return {};
+  return std::exchange(shared_, {});
+}
+
+void Pool::give_back(const std::vector<Block>& shared, bool waited) {
+  std::vector<Block>& to = waited ? kept_ : shared_;
+  to.insert(to.end(), shared.begin(), shared.end());
+  for (const Block& block : shared) kept_bytes_ += waited ? block.bytes : 0;
 }
 
 Address Pool::allocate(size_t bytes) {
   const size_t wanted = rounded(bytes);
   if (wanted < bytes) fail(bytes);
   Block block{0, wanted};
-  bool found = take_kept(wanted, &block);
-  if (!found && !shared_.empty()) {
-    take_back_shared();
-    found = take_kept(wanted, &block);
-  }
-  if (!found) {
+  if (const auto kept = find_kept(wanted); kept != kept_.end()) {
+    block = *kept;
+    kept_.erase(kept);
+    kept_bytes_ -= block.bytes;
+  } else {
     Result r = calls_.cuda.allocate(&block.memory, wanted);
     if (r == kOutOfMemory && !kept_.empty()) {
       trim();
