@@ -336,7 +336,8 @@ struct DeviceArray {
   std::shared_ptr<DeviceMemory> memory;  // null: somebody else keeps it
   std::vector<int64_t> shape, strides;   // in floats
   bool read_only = true;
-  uint64_t start = 0;  // without memory
+  uint64_t start = 0;                      // without memory
+  std::shared_ptr<const void> owner = {};  // of what is there
 
   size_t size() const {
     size_t n = 1;
@@ -469,8 +470,9 @@ pb::array seen(const pb::object& self) {
 
 }  // namespace
 
-pb::object device_view(const float* at, const ArrayLayout& layout) {
+pb::object device_view(const float* at, const ArrayLayout& layout, std::shared_ptr<const void> owner) {
   DeviceArray view = device_array(nullptr, layout, true);
+  view.owner = std::move(owner);
   view.start = reinterpret_cast<uint64_t>(at);
   return pb::cast(std::move(view));
 }

@@ -38,7 +38,7 @@ inline std::optional<Given> given_array(PyObject* object, const char* op, const 
 // CuPy's array of a Tensor, whose reference is given up.
 PyObject* cupy_array(PyObject* tensor);
 // Memory of the graph on the device, for a call during which it stays.
-pybind11::object device_view(const float* at, const ArrayLayout& layout);
+pybind11::object device_view(const float* at, const ArrayLayout& layout, std::shared_ptr<const void> owner);
 // Elements of an array of the device, or of the host, go to that many floats of the device's memory, which
 // this thread has locked.
 void store_on_device(const pybind11::object& array, float* to, size_t floats, bool add, const char* op);

@@ -28,9 +28,9 @@ ArrayLayout layout_of_array(const Dim& dim) {
 
 // Values for a function, read-only: a view of the device's memory, or NumPy's array, which has its own memory
 // and may be kept.
-pb::object array_for_function(const float* at, const Dim& dim) {
+pb::object array_for_function(const float* at, const Dim& dim, const std::shared_ptr<const void>& memory) {
   const ArrayLayout layout = layout_of_array(dim);
-  if (cuda_device()) return device_view(at, layout);
+  if (cuda_device()) return device_view(at, layout, memory);
   pb::array_t<float> copy(layout.shape, layout.strides);
   std::copy_n(at, copy.size(), copy.mutable_data());
   copy.attr("flags").attr("writeable") = false;
@@ -89,10 +89,11 @@ void call(const UserNode& node) {
   const pb::object op = pb::handle(ops)[pb::int_(sig.attrs[0])];
   const auto name = pb::str(op).cast<std::string>();
   std::vector<pb::object> arrays;
-  for (uint32_t i = 0; i < sig.n_args; ++i) arrays.push_back(array_for_function(node.x[i], *sig.x[i]));
+  for (uint32_t i = 0; i < sig.n_args; ++i)
+    arrays.push_back(array_for_function(node.x[i], *sig.x[i], node.values));
   if (node.dy) {
-    arrays.push_back(array_for_function(node.y, *sig.y));
-    arrays.push_back(array_for_function(node.dy, *sig.y));
+    arrays.push_back(array_for_function(node.y, *sig.y, node.values));
+    arrays.push_back(array_for_function(node.dy, *sig.y, node.gradients));
   }
   try {
     compute(node, op, name.c_str(), arrays);

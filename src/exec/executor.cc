@@ -59,10 +59,14 @@ void Executor::mark_rows_used(NodeId id) {
       rows_.push_back({&storage, ids.data[j], -1});  // else an error if asked for
 }
 
-void Executor::call_functions(const Launch& l, float* values, float* gradients) {
+void Executor::call_functions(const Launch& l, float* values, float* gradients,
+                              const std::shared_ptr<const void>& values_memory,
+                              const std::shared_ptr<const void>& gradients_memory) {
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
-    UserNode node{it.sig, {}, values + it.out, gradients ? gradients + it.out : nullptr, {}};
+    UserNode node{
+        it.sig,          {}, values + it.out, gradients ? gradients + it.out : nullptr, {}, values_memory,
+        gradients_memory};
     for (uint32_t a = 0; a < it.sig->n_args; ++a) {
       const int64_t at = argument(l, operand(l, a), i);
       node.x.push_back(values + at);

@@ -155,7 +155,9 @@ class Executor : protected LaunchReader {
   virtual void zero_gradients(int64_t offset, size_t floats) = 0;
 
   // Calls the script's functions for the nodes of a launch; `gradients`: backward.
-  void call_functions(const Launch& l, float* values, float* gradients);
+  void call_functions(const Launch& l, float* values, float* gradients,
+                      const std::shared_ptr<const void>& values_memory = {},
+                      const std::shared_ptr<const void>& gradients_memory = {});
 
   virtual void compute_kept(std::span<const std::shared_ptr<Storage>>) {}
 

@@ -1,5 +1,6 @@
 // Calls the functions of a script that are ops (bindings/user_ops.cc), for the executors of all devices.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "graph/signature.h"
@@ -13,6 +14,8 @@ struct UserNode {
   float* y;                // written by forward
   const float* dy;         // null: forward
   std::vector<float*> dx;  // added to by backward; null where no gradient is wanted
+  // Memory of the values and gradients, for views that outlive the call; null on the CPU, which gives copies.
+  std::shared_ptr<const void> values = {}, gradients = {};
 };
 
 using UserFunction = void (*)(const UserNode& node);

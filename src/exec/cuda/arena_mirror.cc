@@ -16,11 +16,16 @@ ArenaMirror::ArenaMirror(Graph& graph, Plan& plan, CudaDevice& device)
     : graph_(graph),
       plan_(plan),
       device_(device),
-      values_memory_(device.backend(), "value arena"),
-      gradients_memory_(device.backend(), "gradient arena") {}
+      values_memory_(std::make_shared<DeviceMemory>(device.backend(), "value arena")),
+      gradients_memory_(std::make_shared<DeviceMemory>(device.backend(), "gradient arena")) {}
 
 void ArenaMirror::reserve_values() {
-  values_memory_.reserve(bytes_of(graph_.values_arena.top()), bytes_of(uploaded_until_));
+  const size_t bytes = bytes_of(graph_.values_arena.top()), kept = bytes_of(uploaded_until_);
+  if (values_memory_.use_count() == 1) return values_memory_->reserve(bytes, kept);
+  const auto fresh = std::make_shared<DeviceMemory>(device_.backend(), "value arena");
+  fresh->reserve(std::max(bytes, kept), 0);
+  if (kept) device_.backend().copy(fresh->address(), values_memory_->address(), kept);
+  values_memory_ = fresh;
 }
 
 // What is stored between results was written by the host; all of it may be new if launches run again.
@@ -61,7 +66,7 @@ void ArenaMirror::upload(ArenaRange r) {
   for (auto it = inputs_.lower_bound(r.begin); it != inputs_.end() && it->first < r.end; ++it) {
     upload_from_host({r.begin, it->first});
     const size_t bytes = it->second.floats * sizeof(float);
-    device_.backend().copy(values_memory_.address() + bytes_of(it->first), it->second.memory->address(),
+    device_.backend().copy(values_memory_->address() + bytes_of(it->first), it->second.memory->address(),
                            bytes);
     r.begin = it->first + static_cast<int64_t>(it->second.floats);
   }
@@ -70,8 +75,8 @@ void ArenaMirror::upload(ArenaRange r) {
 
 void ArenaMirror::upload_from_host(ArenaRange r) {
   if (r.begin >= r.end) return;
-  device_.backend().upload(values_memory_.address() + bytes_of(r.begin), graph_.values_arena.base() + r.begin,
-                           bytes_of(r.end - r.begin));
+  device_.backend().upload(values_memory_->address() + bytes_of(r.begin),
+                           graph_.values_arena.base() + r.begin, bytes_of(r.end - r.begin));
 }
 
 void ArenaMirror::fetch_values(uint32_t launch, int64_t offset, size_t floats) {
@@ -85,7 +90,7 @@ void ArenaMirror::fetch_values(uint32_t launch, int64_t offset, size_t floats) {
   }
   try {
     device_.backend().download(graph_.values_arena.base() + offset,
-                               values_memory_.address() + bytes_of(offset), floats * sizeof(float));
+                               values_memory_->address() + bytes_of(offset), floats * sizeof(float));
   } catch (...) {
     fetched_[launch] = 0;
     device_.rethrow();
@@ -142,12 +147,14 @@ void ArenaMirror::skip_gradient_slots() {
 void ArenaMirror::clear_gradients() {
   const size_t bytes = bytes_of(graph_.values_arena.top());
   skip_gradient_slots();
-  gradients_memory_.reserve(bytes, 0);
-  device_.backend().clear(gradients_memory_.address(), bytes);
+  if (gradients_memory_.use_count() > 1)
+    gradients_memory_ = std::make_shared<DeviceMemory>(device_.backend(), "gradient arena");
+  gradients_memory_->reserve(bytes, 0);
+  device_.backend().clear(gradients_memory_->address(), bytes);
 }
 
 void ArenaMirror::set_gradient(int64_t offset, float value) {
-  device_.backend().upload(gradients_memory_.address() + bytes_of(offset), &value, sizeof value);
+  device_.backend().upload(gradients_memory_->address() + bytes_of(offset), &value, sizeof value);
 }
 
 // Ranges with small gaps between them are downloaded as one.
@@ -161,7 +168,7 @@ void ArenaMirror::fetch_gradients(std::vector<ArenaRange> ranges) {
       while (++i < ranges.size() && ranges[i].begin <= r.end + kFetchGap)
         r.end = std::max(r.end, ranges[i].end);
       device_.backend().download(graph_.grads_arena.base() + r.begin,
-                                 gradients_memory_.address() + bytes_of(r.begin), bytes_of(r.end - r.begin));
+                                 gradients_memory_->address() + bytes_of(r.begin), bytes_of(r.end - r.begin));
     }
   } catch (...) {
     device_.rethrow();

@@ -20,8 +20,12 @@ class ArenaMirror {
  public:
   ArenaMirror(Graph& graph, Plan& plan, CudaDevice& device);
 
-  float* values() const { return values_memory_.at<float>(); }
-  float* gradients() const { return gradients_memory_.at<float>(); }
+  using Memory = std::shared_ptr<DeviceMemory>;
+  float* values() const { return values_memory_->at<float>(); }
+  float* gradients() const { return gradients_memory_->at<float>(); }
+  // Whoever holds them when launches run next keeps them as they are.
+  const Memory& values_memory() const { return values_memory_; }
+  const Memory& gradients_memory() const { return gradients_memory_; }
 
   // ---- values
   // Launches [begin, end) are about to run; ran(): they have.
@@ -34,7 +38,6 @@ class ArenaMirror {
   void cut_back(uint32_t launches);
 
   // ---- inputs that only the device has
-  using Memory = std::shared_ptr<DeviceMemory>;
   void set_input(int64_t offset, size_t floats, Memory memory) {
     inputs_[offset] = {floats, std::move(memory), false};
   }
@@ -58,7 +61,7 @@ class ArenaMirror {
   Graph& graph_;
   Plan& plan_;
   CudaDevice& device_;
-  DeviceMemory values_memory_, gradients_memory_;
+  Memory values_memory_, gradients_memory_;
   int64_t uploaded_until_ = 0;           // below this offset the device has all values or computed them
   std::vector<ArenaRange> host_ranges_;  // below uploaded_until_: what the host wrote
   uint32_t mapped_launches_ = 0;         // launches whose results are below uploaded_until_

@@ -52,7 +52,7 @@ void CudaExecutor::run(const Launch& l, bool grouped) {
       return matmuls_.forward(l);
     case OpKind::user:
       submit();  // what it reads
-      return call_functions(l, arenas_.values(), nullptr);
+      return call_functions(l, arenas_.values(), nullptr, arenas_.values_memory());
     default:
       throw RuntimeError(text("no kernel for ", op_info(l.op).meta->name));
   }
@@ -259,7 +259,8 @@ void CudaExecutor::backward(const Launch& l) {
       matmuls_.backward(l);
     } else if (l.kind == OpKind::user) {
       submit();
-      call_functions(l, arenas_.values(), arenas_.gradients());
+      call_functions(l, arenas_.values(), arenas_.gradients(), arenas_.values_memory(),
+                     arenas_.gradients_memory());
     } else {
       ops_.backward(l, rows_);
     }
