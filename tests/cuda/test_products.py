@@ -309,3 +309,30 @@ def test_no_room_for_copies_of_operands() -> None:
     )
     assert much[2:] == ["5", "0"] and little[2:] == ["4", "1"], (much, little)
     assert [float(n) for n in little[:2]] == pytest.approx([float(n) for n in much[:2]], rel=1e-5)
+
+
+JOINED = """
+import numpy as np
+import dynet_compat as dy
+pc = dy.ParameterCollection()
+rng = np.random.default_rng(1)
+Ws = [pc.parameters_from_numpy(rng.normal(size=(24 + k, 20)).astype(np.float32) / 5) for k in range(4)]
+V = pc.parameters_from_numpy(rng.normal(size=(5, 24)).astype(np.float32) / 5)
+for columns in (3, 40):
+    dy.renew_cg()
+    dy._core.reset_timing()
+    xs = [dy.inputVector(np.sin(np.arange(20) + i)) for i in range(columns)]
+    made = [dy.concatenate([dy.tanh(W * x) for W in Ws] + [V * (Ws[0] * x)]) for x in xs]
+    values = dy.concatenate(made).npvalue()
+    timing = dy._core.timing()
+    print(*(int(timing[f"{way}_products"]) for way in ("few", "middle")), values.tobytes().hex())
+"""
+
+
+def test_products_that_do_not_wait_for_each_other_are_one_launch() -> None:
+    """Four weights times the same columns, then one that reads a result; the same bits as by themselves."""
+    together = [line.split() for line in on_device("-c", JOINED, DYNET_COMPAT_PERSISTENT="0").splitlines()]
+    apart = [line.split() for line in on_device("-c", JOINED).splitlines()]
+    assert [counts[:2] for counts in together] == [["2", "0"], ["0", "2"]]
+    assert [counts[:2] for counts in apart] == [["5", "0"], ["0", "5"]]
+    assert [counts[2] for counts in together] == [counts[2] for counts in apart]

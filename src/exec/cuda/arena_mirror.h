@@ -23,7 +23,7 @@ class ArenaMirror {
   using Memory = std::shared_ptr<DeviceMemory>;
   float* values() const { return values_memory_->at<float>(); }
   float* gradients() const { return gradients_memory_->at<float>(); }
-  // Whoever holds them when launches run next keeps them as they are.
+  // Where somebody else holds one of them when launches run next, these take other memory.
   const Memory& values_memory() const { return values_memory_; }
   const Memory& gradients_memory() const { return gradients_memory_; }
 

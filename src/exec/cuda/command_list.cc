@@ -24,6 +24,11 @@ void CommandList::launch_blocks(uint32_t kernel_id, const cuda::LaunchArgs& args
   commands_.push_back({kernel_id, blocks, needs_grid_sync, to.device, nullptr, 0});
 }
 
+void CommandList::launch_products(ProductLaunch launch, bool needs_grid_sync) {
+  commands_.push_back(product_launches_.command_of(launch, needs_grid_sync));
+  product_launches_.add(commands_.size() - 1, std::move(launch));
+}
+
 void CommandList::copy(float* to, const float* from, size_t floats) {
   commands_.push_back({Command::kCopy, 0, true, to, from, floats * sizeof(float)});
 }
@@ -50,10 +55,24 @@ void CommandList::submit() {
 }
 
 void CommandList::run() {
-  const LaunchWay way = choose_way();
-  if (way != LaunchWay::persistent) pass_.clear();
-  device_.prepare(pass_.kernel_ids());
+  choose_set();
+  const DeviceOptions& options = device_.options;
+  LaunchChoices::Ways ways{};
+  if (joins_ && options.joins_launches() && (!choice_ || choice_->wants(LaunchWay::persistent))) {
+    pass_.find();
+    ways.later = pass_.compile();
+    ways.persistent = pass_.has_stretches() && !ways.later;
+  }
   const size_t count = commands_.size();
+  LaunchWay way = joins_ ? LaunchWay::persistent : LaunchWay::plain;
+  if (choice_ || !pass_.has_stretches()) {
+    std::vector<Command> joined = product_launches_.joined(commands_);
+    if (choice_) way = choose_way(ways, joined);
+    if (way != LaunchWay::persistent) pass_.clear();
+    if (!pass_.has_stretches()) commands_.swap(joined);
+  }
+  product_launches_.count(device_.backend().counters, !pass_.has_stretches());
+  device_.prepare(pass_.kernel_ids());
   pass_.replace();
   upload_.upload();
   if (choice_) device_.choices().begin(*choice_, way, count);
@@ -61,34 +80,28 @@ void CommandList::run() {
   device_.choices().end();
 }
 
-// Without a measurement lists are joined as far as there are kernels for it, and what remains of them, or
-// all, becomes a graph where it repeats.
-LaunchWay CommandList::choose_way() {
-  const DeviceOptions& options = device_.options;
+// Finds whether, and for which set of kernels, it is measured how this list runs best. Otherwise lists are
+// joined as far as there are persistent kernels, and what remains, or all, becomes a graph where it repeats.
+void CommandList::choose_set() {
   choice_ = nullptr;
-  if (!joins_) return LaunchWay::plain;
-  if (commands_.size() >= kPersistentSteps && device_.choices().measures()) {
-    LaunchChoices::Ids ids;
-    for (const Command& c : commands_) ids.push_back(c.kernel_id);
-    std::sort(ids.begin(), ids.end());
-    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-    choice_ = &device_.choices().find(ids, [](uint32_t id) {
-      return id >= Command::kGemm ? std::to_string(id) : CudaDevice::kernel_name(id);
-    });
-  }
-  LaunchChoices::Ways ways{};
-  if (options.joins_launches() && (!choice_ || choice_->wants(LaunchWay::persistent))) {
-    pass_.find();
-    ways.later = pass_.compile();
-    ways.persistent = pass_.has_stretches() && !ways.later;
-  }
-  if (!choice_) return LaunchWay::persistent;
-  if (may_be_graph() && choice_->wants(LaunchWay::graph)) {
+  if (!joins_ || commands_.size() < kPersistentSteps || !device_.choices().measures()) return;
+  LaunchChoices::Ids ids;
+  for (const Command& c : commands_) ids.push_back(c.kernel_id);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  choice_ = &device_.choices().find(ids, [](uint32_t id) {
+    return id >= Command::kGemm ? std::to_string(id) : CudaDevice::kernel_name(id);
+  });
+}
+
+LaunchWay CommandList::choose_way(LaunchChoices::Ways ways, const std::vector<Command>& joined) {
+  if (choice_->wants(LaunchWay::graph)) {
     std::vector<uint32_t> kernel_ids;
-    for (const Command& c : commands_)
+    for (const Command& c : joined)
       if (c.has_kernel()) kernel_ids.push_back(c.kernel_id);
     device_.prepare(kernel_ids);
-    ways.graph = device_.backend().may_run_as_graph(operations());
+    const std::vector<Operation> operations = graph_of(joined);
+    ways.graph = !operations.empty() && device_.backend().may_run_as_graph(operations);
   }
   return device_.choices().choose(*choice_, ways);
 }
@@ -112,23 +125,23 @@ void CommandList::run_command(const Command& c) {
 }
 
 // Commands that remain many launches may repeat exactly, as the same computation writes its arguments to the
-// same memory: then they become a CUDA graph. The upload of the arguments is not part of it.
-bool CommandList::may_be_graph() const {
-  return device_.options.graphs && !device_.options.unfused && commands_.size() >= kGraphLeast &&
-         commands_.size() <= kGraphMost && gemms_.empty();  // these are the library's own launches
-}
-
-std::vector<Operation> CommandList::operations() const {
+// same memory: then they become a CUDA graph. The upload of the arguments is not part of it. Empty: they are
+// not worth one, or some are the library's own launches.
+std::vector<Operation> CommandList::graph_of(const std::vector<Command>& commands) const {
   std::vector<Operation> operations;
+  if (!device_.options.graphs || device_.options.unfused || commands.size() < kGraphLeast ||
+      commands.size() > kGraphMost || !gemms_.empty())
+    return operations;
   zeroed_.each_used([&](cuda::Backend::Address to, size_t bytes) {
     operations.push_back({Operation::clearing, nullptr, {}, to, 0, bytes});
   });
-  for (const Command& c : commands_) operations.push_back(operation(c));
+  for (const Command& c : commands) operations.push_back(operation(c));
   return operations;
 }
 
 bool CommandList::run_as_graph() {
-  if (!may_be_graph() || !device_.backend().run_as_graph(operations())) return false;
+  const std::vector<Operation> operations = graph_of(commands_);
+  if (operations.empty() || !device_.backend().run_as_graph(operations)) return false;
   pass_.count_all();
   return true;
 }
@@ -146,6 +159,7 @@ void CommandList::discard() {
   device_.parameters().launches_submitted();
   pass_.clear();
   commands_.clear();
+  product_launches_.clear();
   products_.clear();
   sliced_.clear();
   made_weights_.clear();

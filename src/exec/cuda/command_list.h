@@ -6,6 +6,7 @@
 #include "cuda/abi/launch_args.h"
 #include "exec/cuda/device_pool.h"
 #include "exec/cuda/persistent_pass.h"
+#include "exec/cuda/product_launches.h"
 
 namespace dyc {
 
@@ -55,9 +56,11 @@ class CommandList {
   void launch(uint32_t kernel_id, const cuda::LaunchArgs& args, int64_t work, bool needs_grid_sync = true);
   void launch_blocks(uint32_t kernel_id, const cuda::LaunchArgs& args, uint32_t blocks,
                      bool needs_grid_sync = true);
+  void launch_products(ProductLaunch launch, bool needs_grid_sync);
   void copy(float* to, const float* from, size_t floats);
   void gemm(const cuda::Gemm& product);  // by the library
   size_t size() const { return commands_.size(); }
+  uint32_t most_blocks() const { return device_.most_blocks(); }
 
   // ---- notes on the last launch, for persistent kernels
   bool keeps_weights() const;  // false: they are of no use
@@ -80,12 +83,12 @@ class CommandList {
 
  private:
   friend class PersistentPass;  // which replaces commands
+  LaunchWay choose_way(LaunchChoices::Ways ways, const std::vector<Command>& joined);
   void run();
-  LaunchWay choose_way();
+  void choose_set();
   void run_all(LaunchWay way);
   void run_command(const Command& c);
-  bool may_be_graph() const;
-  std::vector<cuda::Backend::Operation> operations() const;
+  std::vector<cuda::Backend::Operation> graph_of(const std::vector<Command>& commands) const;
   bool run_as_graph();
   cuda::Backend::Operation operation(const Command& c) const;
 
@@ -94,8 +97,9 @@ class CommandList {
   UploadPool upload_;
   std::vector<Command> commands_;
   std::vector<cuda::Gemm> gemms_;
-  std::vector<WeightProduct> products_;  // of commands_, before any is replaced
-  std::vector<SlicedStep> sliced_;       // likewise
+  ProductLaunches product_launches_{*this};  // of commands_, before any is replaced
+  std::vector<WeightProduct> products_;      // likewise
+  std::vector<SlicedStep> sliced_;           // likewise
   std::vector<const float*> made_weights_;
   cuda::LaunchArgs* last_args_ = nullptr;  // of the last launch, in host memory
   DevicePool zeroed_, uninitialised_;

@@ -86,37 +86,23 @@ void MatmulDispatcher::launch(const ProductList& list, ProductKind kind) {
   for (size_t i = 0; i < variants.size(); ++i)
     if (variants[i] == MatmulVariant::library && !call_library(list.products[i], list.terms.data(), kind))
       variants[i] = MatmulVariant::large;
-  const Term* const terms = c_.commands.put(list.terms);
   bool needs_grid_sync = c_.needs_grid_sync;
   for (const MatmulVariant variant : {MatmulVariant::few, MatmulVariant::middle, MatmulVariant::large}) {
     if (!has(variant)) continue;
     std::vector<Product> products;
     for (size_t i = 0; i < variants.size(); ++i)
       if (variants[i] == variant) products.push_back(list.products[i]);
-    launch_tiles(products, terms, variant, kind, needs_grid_sync);
+    uint32_t tiles = 0;
+    for (Product& p : products) {
+      p.tile = tiles;
+      tiles += static_cast<uint32_t>(tiles_of(variant, {p.m, p.n, 0, false}, c_.device.threads()));
+    }
+    if (tiles == 0) continue;
+    c_.commands.launch_products(
+        {CudaDevice::kernel_id(kernel_of(variant, kind)), variant, std::move(products), list.terms, tiles},
+        needs_grid_sync);
     needs_grid_sync = false;  // what it reads was there before the first
   }
-}
-
-void MatmulDispatcher::launch_tiles(std::vector<Product>& products, const Term* terms, MatmulVariant variant,
-                                    ProductKind kind, bool needs_grid_sync) {
-  uint32_t tiles = 0;
-  for (Product& p : products) {
-    p.tile = tiles;
-    tiles += static_cast<uint32_t>(tiles_of(variant, {p.m, p.n, 0, false}, c_.device.threads()));
-  }
-  if (tiles == 0) return;
-  cuda::Products all{};
-  all.products = c_.commands.put(products);
-  all.terms = terms;
-  all.count = static_cast<uint32_t>(products.size());
-  all.tiles = tiles;
-  cuda::LaunchArgs args;
-  args.count = all.count;
-  args.extra = c_.commands.put(&all, 1);
-  c_.commands.launch_blocks(CudaDevice::kernel_id(kernel_of(variant, kind)), args,
-                            std::min(tiles, c_.device.most_blocks()), needs_grid_sync);
-  ++c_.device.backend().counters.products[static_cast<size_t>(variant)];
 }
 
 void MatmulDispatcher::launch_in_order(const ProductList& list, ProductKind kind) {

@@ -38,8 +38,6 @@ class MatmulDispatcher {
   bool may_be_kept(int64_t columns) const;
 
  private:
-  void launch_tiles(std::vector<cuda::Product>& products, const cuda::Term* terms,
-                    cuda::MatmulVariant variant, cuda::ProductKind kind, bool needs_grid_sync);
   bool call_library(const cuda::Product& p, const cuda::Term* terms, cuda::ProductKind kind);
 
   CudaContext& c_;
