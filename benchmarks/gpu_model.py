@@ -205,10 +205,11 @@ def estimate(n: Counts, walks: Counts, reads: bool, compute: float, c: dict[str,
     plain = max(n.steps * c["kernel"] + work, n.steps * c["launch"] + transfers)
     graph = max(n.steps * c["graph_kernel"] + work,
                 n.steps * (c["describe"] + 0.1) + n.flushes * c["graph"] + transfers)  # fmt: skip
-    kept = min(walks.kept, n.products)
-    inside = n.steps * c["step"] + walks.waits * c["barrier"] + kept * c["kept_product"] + compute
-    inside += (n.products - kept) * (c["product"] + c["kernel"] - c["step"]) + others * 2 * c["elements"]
-    persistent = max(inside, n.steps * c["describe"] + n.flushes * c["launch"] + transfers)
+    products = max(walks.products, n.products)  # a persistent kernel makes them one by one
+    kept, steps = min(walks.kept, products), others + products
+    inside = steps * c["step"] + walks.waits * c["barrier"] + kept * c["kept_product"] + compute
+    inside += (products - kept) * (c["product"] + c["kernel"] - c["step"]) + others * 2 * c["elements"]
+    persistent = max(inside, steps * c["describe"] + n.flushes * c["launch"] + transfers)
     fixed, device = n.flushes * c["flush"], min(plain, graph, persistent)
     parts = {"recording": host, "flushes": fixed, "operations": compute, "steps": device - compute}
     told = [1e-3 * us for us in (host, plain, graph, persistent, host + fixed + device)]
