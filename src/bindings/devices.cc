@@ -13,7 +13,7 @@
 #include "bindings/model.h"
 #include "cuda/driver/driver.h"
 #include "cuda/driver/sources.h"
-#include "exec/cuda/launch_choices.h"
+#include "exec/cuda/cuda_device.h"
 #include "exec/device.h"
 
 namespace dyc::py {
@@ -78,6 +78,7 @@ pybind11::list choices() {
   pybind11::list all;
   const LaunchChoices* const known = launch_choices();
   if (!known) return all;
+  const DeviceLock lock = used_device().lock();  // lists of other threads add to them
   for (const auto& [ids, set] : known->sets()) {
     pybind11::list order;
     for (const LaunchWay way : set.order) order.append(kLaunchWayNames[static_cast<size_t>(way)]);
