@@ -72,7 +72,7 @@ GRAPH = [
     Difference(
         "an error of backward() or update() that no try or with of the script could catch",
         "raised by that call",
-        "with two cores or more perhaps shown by the next one that computes or reads a parameter, which then ends "
+        "with two cores or more perhaps shown by the next one that computes or reads a parameter, which ends "
         "the script by SystemExit; its traceback has one line, that of the call that failed",
     ),
     Difference("dump_cg()", "leaves out the last node", "all nodes; errors of single nodes are shown"),

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 namespace dyc {
 
@@ -39,6 +40,11 @@ class Pool {
   }
   // Drops all but the first n.
   void truncate(size_t n) { size_ = n; }
+  void swap(Pool& other) {
+    items_.swap(other.items_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+  }
 
  private:
   [[gnu::cold, gnu::noinline]] void grow(size_t least) {

@@ -6,10 +6,9 @@
 // place. At most one spare buffer is kept, so a parameter takes at most twice its size (plus what is
 // still pinned).
 //
-// Not thread-safe: pins, writes and gradients happen under the interpreter lock, or in the one backward pass and
-// the updates that others wait for (bindings/background.h). What else runs without it
-// touches pinned buffers only, and leaves its gradients to be added afterwards (ParameterTable::hold,
-// Executor::accumulate).
+// Not thread-safe: pins, writes and gradients happen under the interpreter lock, or in the one backward pass
+// and the updates that others wait for (bindings/background.h). What else runs without it touches pinned
+// buffers only, and leaves its gradients to be added afterwards (ParameterTable::hold, Executor::accumulate).
 //
 // Parameters made while share_new_storages() is on live in memory that forked processes share. They have
 // one buffer, written in place: a graph then may see what other processes write meanwhile.

@@ -44,8 +44,8 @@ class InsideFunction {
   const bool outer_;
 };
 
-// Before parameters are read or changed: waits for backward passes and updates of other threads, the one in the
-// background (background.h) among them, throws their error, and computes products that were kept.
+// Before parameters are read or changed: waits for backward passes and updates of other threads, the one in
+// the background (background.h) among them, throws their error, and computes products that were kept.
 void wait_for_gradients();
 void wait_for_backward();
 

@@ -228,6 +228,7 @@ Dim as_dim(PyObject* object, const char* op) {
 }
 
 std::vector<NodeId> as_nodes(PyObject* sequence, const char* op) {
+  engine();  // may wait for it, while other threads may change the sequence
   if (is_expression(sequence)) type_error(op, "its argument", "a list of Expressions", sequence);
   const Owned fast = Owned::steal(sequence_of(sequence, op, "its argument", "a list of Expressions"));
   const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.get());

@@ -192,7 +192,10 @@ PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names) 
   constexpr bool one = params == 1 && Op::params[0].kind == Param::expr;
   constexpr bool two = params == 2 && Op::params[0].kind == Param::expr && Op::params[1].kind == Param::expr;
   if constexpr (takes<Op>({Param::exprs}))
-    if (n == 1 && !names && is_short_list(args[0])) return call_with_list<Op>(args[0]);
+    if (n == 1 && !names) {
+      if (!engine_or_error()) return nullptr;  // may wait for it, while other threads may change the list
+      if (is_short_list(args[0])) return call_with_list<Op>(args[0]);
+    }
   if constexpr (takes<Op>({Param::expr, Param::index}))
     if (n == 2 && !names && PyLong_CheckExact(args[1]))  // converting others may run Python code
       return call_with_index<Op>(args[0], args[1]);

@@ -181,7 +181,7 @@ void LaunchReader::add_to_storage(const RowGradient& r) const {
   bool unset = false;
   float* to = r.storage->grad_row(r.row, &unset);
   const float* from = grads() + r.from;
-  if (unset) std::memcpy(to, from, r.storage->row_size() * sizeof(float));
+  if (unset) store_sums(to, from, r.storage->row_size());
   else
     for (size_t i = 0; i < r.storage->row_size(); ++i) to[i] += from[i];
 }

@@ -14,6 +14,11 @@ struct RowGradient {
   int64_t from;  // offset in the gradient arena; < 0: the row is only marked
 };
 
+// The sums that were added to zeros: where one is -0, that is 0.
+inline void store_sums(float* to, const float* sums, size_t n) {
+  for (size_t i = 0; i < n; ++i) to[i] = 0.f + sums[i];
+}
+
 class LaunchReader {
  public:
   LaunchReader(Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {}

@@ -33,8 +33,10 @@ NodeId Graph::append(const Node& n, int64_t offset) {
     ++pending_;
     no_grad_ += !(n.flags & Node::requires_grad);
   }
-  nodes_.push_back(n);
-  offsets_.push_back(offset);
+  *nodes_.extend(1) = n;
+  *offsets_.extend(1) = offset;  // may throw: then neither is longer
+  nodes_.advance(1);
+  offsets_.advance(1);
   return static_cast<NodeId>(nodes_.size() - 1);
 }
 
@@ -399,17 +401,11 @@ std::string Graph::largest_nodes() const {
 
 bool Graph::renew() {
   note_renewal();
-  parameters.renew();
+  drop_nodes();
   value_numbers_.renew();
   instances.clear();
-  nodes_.truncate(0);
-  offsets_.truncate(0);
-  arg_pool_.truncate(0);
-  id_pool_.clear();
   draws_.clear();
   buckets_.clear();
-  values_arena.reset();
-  grads_arena.reset();
   recorded_floats_ = 0;
   ++epoch_;
   contradicted_ = false;
@@ -443,9 +439,9 @@ void Graph::lend_nodes(Graph& other) {
 
 void Graph::drop_nodes() {
   parameters.renew();
-  nodes_.clear();
-  offsets_.clear();
-  arg_pool_.clear();
+  nodes_.truncate(0);
+  offsets_.truncate(0);
+  arg_pool_.truncate(0);
   id_pool_.clear();
   values_arena.reset();
   grads_arena.reset();

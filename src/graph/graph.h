@@ -190,7 +190,7 @@ class Graph : public Generations {
   // Exchanges nodes, values and parameters with a graph that only serves to compute them; it reads the
   // signatures of this one, whose tables, buckets and draws stay.
   void lend_nodes(Graph& other);
-  void drop_nodes();  // of such a graph
+  void drop_nodes();
 
   // ---- statistics, kept while recording: spare the planner a pass over the nodes
   // Floats of all nodes recorded in this graph: how much there is to compute.

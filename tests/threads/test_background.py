@@ -379,6 +379,29 @@ def test_other_threads_wait(dy: Any) -> None:
     assert seen == [alone.values()] == [net.values()]
 
 
+@pytest.mark.parametrize("call", ["dy.concatenate(items)", "dy.affine_transform(items)", "dy.esum(items)"])
+def test_a_list_that_another_thread_clears(dy: Any, call: str) -> None:
+    """While the call waits for the graph: it reads the list afterwards."""
+    for _ in range(5):
+        dy.renew_cg()
+        items = [dy.ones((300, 300)), dy.ones((300, 300)), dy.ones(300) + 1]
+        items = items if "affine" in call else items[2:] * 3
+        x = dy.ones((300, 300)) * dy.scalarInput(1)
+        for _ in range(8):
+            x = dy.tanh(x * x)
+        loss = dy.sum_elems(x)
+        loss.value()
+        loss.backward()
+        assert is_lent()
+        thread = threading.Thread(target=items.clear)
+        thread.start()
+        try:
+            eval(call)
+        except (ValueError, TypeError) as error:
+            assert "expected" in str(error) or "at least" in str(error), error
+        thread.join()
+
+
 def step(net: Net, dy: Any) -> None:
     dy.reset_random_seed(9)
     net.rng.seed(4)

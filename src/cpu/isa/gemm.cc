@@ -50,17 +50,18 @@ DYC_INLINE bool nt_across(Range rows, Range ks, int64_t n, int64_t ld) {
 }
 
 // dW^T += sum_j x_j dy_j^T where that fills vectors: the same chains of additions.
-static void nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld) {
-  if (!nt_across(rows, ks, n, ld)) return gemm_nt(rows, ks, n, dy, x, dw, ld);
-  if (ld == 1) return gemm_nt(ks, rows, n, x, dy, dw, ks.end);
+static void nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float* dw, int64_t ld,
+               bool unset) {
+  if (!nt_across(rows, ks, n, ld)) return gemm_nt(rows, ks, n, dy, x, dw, ld, unset);
+  if (ld == 1) return gemm_nt(ks, rows, n, x, dy, dw, ks.end, unset);
   const int64_t m = ld, k = ks.end - ks.begin;
   float* const from = dw + ks.begin * m;
   static thread_local Scratch scratch;
   float* const across = scratch.get(m * k);
-  for (int64_t i = 0; i < m; i++) {
+  for (int64_t i = 0; i < m && !unset; i++) {
     for (int64_t j = 0; j < k; j++) across[i * k + j] = from[j * m + i];
   }
-  gemm_nt(ks, rows, n, x, dy, across - ks.begin, k);
+  gemm_nt(ks, rows, n, x, dy, across - ks.begin, k, unset);
   for (int64_t j = 0; j < k; j++) {
     for (int64_t i = 0; i < m; i++) from[j * m + i] = across[i * k + j];
   }

@@ -60,7 +60,7 @@ class Allocator {
   virtual void release(uint64_t memory) noexcept = 0;
 };
 
-// 27 methods: all that is asked of a device, of which there are two, the driver and the emulation.
+// 34 methods: all that is asked of a device, of which there are two, the driver and the emulation.
 class Backend {
  public:
   using Address = uint64_t;  // of device memory; 0: none

@@ -279,7 +279,7 @@ void CpuExecutor::back_lookup(const Launch& l) {
       }
       bool unset = false;
       float* const to = storage.grad_row(ids.data[j], &unset);
-      if (unset) std::memcpy(to, grads() + at, row * 4);  // no sum is -0: as if added to 0
+      if (unset) store_sums(to, grads() + at, row);
       else add(to, grads() + at, row);
       if (j + kRowsAhead < ids.n) fetch_row(storage.raw_grad(), ids.data[j + kRowsAhead], row);
     }
