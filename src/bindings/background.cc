@@ -48,7 +48,7 @@ struct Pass {
   uint32_t version = kNone;     // of the last graph that was lent
   std::vector<Owned> trainers;  // whose updates follow
   std::vector<Owned> ended;     // of passes before: run code of the script, perhaps, when they die
-  ScriptLine place;                // of the last call
+  ScriptLine place;             // of the last call
   std::exception_ptr error;     // of a pass that has ended
   bool failed = false;          // the error was shown
 };
