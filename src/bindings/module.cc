@@ -19,8 +19,10 @@
 #include "bindings/documentation.h"
 #include "bindings/fibers.h"
 #include "bindings/op_lines.h"
+#include "bindings/python_compat.h"
 #include "bindings/region.h"
 #include "bindings/signatures.h"
+#include "bindings/tuning.h"
 #include "cpu/kernel_table.h"
 #include "exec/device.h"
 #include "model/collection.h"
@@ -44,6 +46,8 @@ Clock::time_point renew_hook_rests{};
 // of a signal raised meanwhile.
 bool call_renew_hook() {
   if (renew_hook_rests > Clock::now()) return true;
+  // A tracer would see it, it needs levels of recursion, and modules that end cannot be rewritten.
+  if (is_traced() || remaining_depth() < tuning::kHookDepth || is_finalizing()) return true;
   PyObject* hook = renew_hook;
   Py_INCREF(hook);
   PyObject* result = PyObject_CallNoArgs(hook);

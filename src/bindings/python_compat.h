@@ -102,6 +102,15 @@ inline bool errors_may_be_caught() {
   return caught;
 }
 
+// Does the interpreter end?
+inline bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
 // The dict in which the function looks up Python's own names.
 inline PyObject* function_builtins([[maybe_unused]] PyObject* function) {
 #if PY_VERSION_HEX >= 0x030A0000

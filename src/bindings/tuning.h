@@ -76,6 +76,8 @@ inline constexpr size_t kWatchedDicts = 4096;
 // Items of a dict whose keys are looked at each time, rather than remembering its version; and items that are
 // looked at where Python has no versions. Guesses.
 inline constexpr ptrdiff_t kSmallDict = 8, kLargeDict = 1024;
+// Levels of recursion that rewriting modules may use: it needs about 60.
+inline constexpr int kHookDepth = 100;
 // Readings of the clock, the shortest of which is what one takes.
 inline constexpr int kClockReadings = 64;
 

@@ -388,3 +388,31 @@ def test_short_programs_do_not_pay(tmp_path: Path) -> None:
     assert "by one call, " in said and "wait" not in said and said.endswith(" True\n")
     said, _ = run(tmp_path, LONGER, "auto")
     assert "by one call, " in said and "wait" not in said
+
+
+EDGES = """
+    import sys
+    seen = set()
+    sys.setprofile(lambda frame, event, argument: seen.add(frame.f_code.co_name))
+    for _ in range(5):
+        dy.renew_cg()
+    sys.setprofile(None)
+    print(sorted(seen))
+    def deep(n):
+        return deep(n - 1) if n else dy.renew_cg() and "ok"
+    sys.setrecursionlimit(200)
+    for n in (100, 120, 140, 160, 180):
+        print(deep(n))
+    class Last:
+        def __del__(self):
+            dy.renew_cg()
+            print(dy.ones(2).value())
+    sys.last = Last()
+    """
+
+
+@pytest.mark.parametrize("hints", ["auto", "eager"])
+def test_tracers_depths_and_the_end(tmp_path: Path, hints: str) -> None:
+    """Profilers do not see hints, which need no levels of recursion either, nor an interpreter that ends."""
+    plain, _ = run(tmp_path, EDGES, "off")
+    assert run(tmp_path, EDGES, hints)[0] == plain and plain.count("ok") == 5

@@ -86,9 +86,11 @@ class Active:
 
     def on_renew(self) -> float:
         """Called at the start of renew_cg(); returns for how many seconds it need not be called again."""
-        if not self._free.acquire(blocking=False):
-            return 0.0  # another thread looks at modules, or a handler of a signal renews meanwhile
+        locked = False
         try:
+            locked = self._free.acquire(blocking=False)
+            if not locked:
+                return 0.0  # another thread looks at modules, or a handler of a signal renews meanwhile
             if self.patient and not self.renewals and not self.waiting.may_take(tuning.FINDING):
                 return self.waiting.pause()
             if self.renewals in _AT:
@@ -98,7 +100,8 @@ class Active:
             if due and not _is_traced():
                 self._timed(self._look_at_waiting, due)
         finally:
-            self._free.release()
+            if locked:
+                self._free.release()
         if self.renewals <= _AT[-1]:
             return 0.0
         if not self.waiting.files:
@@ -234,8 +237,8 @@ class Active:
 def _no_collection() -> Iterator[None]:
     """No garbage collection: syntax trees are many objects, and searching them takes a third of the time."""
     enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if enabled:
