@@ -261,16 +261,6 @@ class Trainer:
 class _Region:
     """Statements of a script, recorded by one call."""
     def __new__(cls, spec: Any, functions: Any) -> _Region: ...
-    def done(self, results: Any) -> Any:
-        """The statements ran, with these results."""
-    def drop(self) -> Any:
-        """The statements ran, and failed."""
-    def is_foreign(self) -> Any:
-        """Is the exception that is handled another one than that a name has no value here?"""
-    def keep(self, result: Any) -> Any:
-        """The statements have made this result; done() has the others."""
-    def last(self, result: Any) -> Any:
-        """Keep(result), and the statements ran."""
     def loop(self, reads: Any, iterable: Any, zip: Any = ...) -> Any:
         """Its items, for a loop that calls the region with each."""
     def statistics(self) -> Any:

@@ -342,40 +342,62 @@ struct PyRegion {
 
 Region* core_of(PyObject* self) { return reinterpret_cast<PyRegion*>(self)->core; }
 
+// The statements ran, with these results.
+PyObject* done(Region& region, PyObject* results) {
+  region.finish(results);
+  return Owned(results).release();
+}
+
+// The statements have made this result; done() has the others.
+PyObject* keep(Region& region, PyObject* result) {
+  region.keep_result(result);
+  return Owned(result).release();
+}
+
+// keep(), and the statements ran.
+PyObject* last(Region& region, PyObject* result) {
+  region.keep_result(result);
+  region.finish(Owned::steal(PyTuple_New(0)).get());
+  return Owned(result).release();
+}
+
+// The statements ran, and failed.
+PyObject* drop(Region& region, PyObject* none) {
+  region.discard_session();
+  return Owned(none).release();
+}
+
+// Is the exception that is handled another one than that a name has no value here?
+PyObject* foreign(Region&, PyObject*) {
+  PyObject *type, *value, *traceback;
+  PyErr_GetExcInfo(&type, &value, &traceback);
+  PyErr_Restore(type, value, traceback);
+  const bool unbound = is_unbound_name();
+  PyErr_Clear();
+  return PyBool_FromLong(!unbound);
+}
+
+constexpr struct {
+  const char* name;
+  PyObject* (*tell)(Region&, PyObject*);
+} kNotes[] = {{"done", done}, {"keep", keep}, {"last", last}, {"drop", drop}, {"foreign", foreign}};
+
+// What the rewritten statements tell the region, as an argument by name. These are no methods, as calls of
+// methods need a level of recursion, so that the statements would fail before they do as written.
+PyObject* tell(Region& region, PyObject* name, PyObject* value) {
+  for (const auto& note : kNotes)
+    if (PyUnicode_CompareWithASCIIString(name, note.name) == 0) return note.tell(region, value);
+  return PyErr_Format(PyExc_TypeError, "a region has no argument '%U'", name);
+}
+
 // The results, or None: then the statements run.
-PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject*) {
+PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject* names) {
+  if (names && PyTuple_GET_SIZE(names) == 1 && PyVectorcall_NARGS(n) == 0)
+    return guarded([&] { return tell(*core_of(self), PyTuple_GET_ITEM(names, 0), args[0]); });
   PyObject* results = core_of(self)->call(args, static_cast<size_t>(PyVectorcall_NARGS(n)));
   if (results || PyErr_Occurred()) return results;
   Py_RETURN_NONE;
 }
-
-// Each returns what it is given.
-PyObject* done(PyObject* self, PyObject* results) {
-  return guarded([&] {
-    core_of(self)->finish(results);
-    return Owned(results).release();
-  });
-}
-
-PyObject* keep(PyObject* self, PyObject* result) {
-  return guarded([&] {
-    core_of(self)->keep_result(result);
-    return Owned(result).release();
-  });
-}
-
-PyObject* last(PyObject* self, PyObject* result) {
-  return guarded([&] {
-    core_of(self)->keep_result(result);
-    core_of(self)->finish(Owned::steal(PyTuple_New(0)).get());
-    return Owned(result).release();
-  });
-}
-
-constexpr PyCFunction drop = plain([](PyObject* self) {
-  core_of(self)->discard_session();
-  return Owned(Py_None).release();
-});
 
 PyObject* restore_code(PyObject*, PyObject* args) {
   PyObject *function, *old, *objects;
@@ -399,15 +421,6 @@ PyMethodDef functions[] = {
      "_restore_code(function, old, objects)\n\nThe function gets its old code back when all these regions "
      "and walked functions, which are those in its new one, are given up."},
     {nullptr, nullptr, 0, nullptr}};
-
-PyObject* is_foreign(PyObject*, PyObject*) {
-  PyObject *type, *value, *traceback;
-  PyErr_GetExcInfo(&type, &value, &traceback);
-  PyErr_Restore(type, value, traceback);
-  const bool unbound = is_unbound_name();
-  PyErr_Clear();
-  return PyBool_FromLong(!unbound);
-}
 
 // A region that was pickled to another process records nothing.
 PyObject* reduce(PyObject* self, PyObject*) {
@@ -443,13 +456,6 @@ PyObject* loop(PyObject* self, PyObject* const* args, Py_ssize_t n) {
 }
 
 PyMethodDef methods[] = {
-    plain_method("drop", drop, "drop()\n\nThe statements ran, and failed."),
-    {"done", done, METH_O, "done(results)\n\nThe statements ran, with these results."},
-    plain_method("is_foreign", is_foreign,
-                 "is_foreign()\n\nIs the exception that is handled another one than that a name has no value "
-                 "here?"),
-    {"keep", keep, METH_O, "keep(result)\n\nThe statements have made this result; done() has the others."},
-    {"last", last, METH_O, "last(result)\n\nkeep(result), and the statements ran."},
     {"loop", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(loop)), METH_FASTCALL,
      "loop(reads, iterable, zip=None)\n\nIts items, for a loop that calls the region with each."},
     plain_method("__reduce__", reduce, nullptr),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bindings/python_compat.h"
 #include "bindings/region_tracer.h"
 
 namespace dyc::py {
@@ -14,6 +15,7 @@ void TimedStatements::begin(const void* function, const Engine& engine, bool alo
   generation_ = engine.graph.generation();
   size_ = engine.graph.size();
   flushes_ = engine.timing.flushes;
+  depth_ = remaining_depth();
   inside_ = 1;
   rested_ = asked_ = 0;
   start_ = thread_clock();
@@ -21,13 +23,19 @@ void TimedStatements::begin(const void* function, const Engine& engine, bool alo
 
 bool TimedStatements::is_current() {
   if (thread_ != PyThreadState_Get()) return false;
-  if (engine_ == this_thread && engine_->graph.generation() == generation_) return true;
-  function_ = nullptr;  // it has failed, or renewed the graph
+  const bool same = engine_ == this_thread && engine_->graph.generation() == generation_;
+  if (same && remaining_depth() <= depth_ && rested_ + asked_ < tuning::kTimedCallsInside) return true;
+  function_ = nullptr;
   return false;
 }
 
 bool TimedStatements::enter(const void* function) {
-  if (!is_on() || !(alone_ || function == function_)) return false;
+  if (!is_on()) return false;
+  if (remaining_depth() == depth_) {  // not called by this one, which has failed
+    function_ = nullptr;
+    return false;
+  }
+  if (!alone_ && function != function_) return false;
   if (function == function_) ++inside_;
   ++asked_;
   return true;

@@ -39,9 +39,10 @@ class TimedStatements {
  public:
   // `alone`: regions, and other functions that could be walked, rest during the run.
   void begin(const void* function, const Engine& engine, bool alone);
-  // Does it run in this thread, and record into the graph in which it began?
+  // Does it run in this thread, and record into the graph in which it began? No longer where fewer functions
+  // run than when it began, or after kTimedCallsInside calls: it may have failed, which is not told.
   bool is_on() { return function_ && is_current(); }
-  // A function is called. True: its statements must run, as it is this one, or as others rest.
+  // A function is called. True: its statements must run, as it is called by this one, or as others rest.
   bool enter(const void* function);
   // The function returns. Where the run ends by that, it is added to what is known of its way.
   void leave(const void* function, WalkPayoff& payoff);
@@ -56,6 +57,7 @@ class TimedStatements {
   const PyThreadState* thread_ = nullptr;
   const Engine* engine_ = nullptr;
   uint32_t generation_ = 0, size_ = 0;  // of the graph
+  int depth_ = 0;                       // levels of recursion that were left when it began
   uint64_t flushes_ = 0;
   uint32_t inside_ = 0;              // calls of the function inside one another
   uint32_t rested_ = 0, asked_ = 0;  // regions, functions

@@ -46,6 +46,8 @@ inline constexpr size_t kWalkResults = 1 << 22, kWalkWork = 1 << 20;
 // the statements (it does so within 8 on Python 3.11). Guesses.
 inline constexpr uint64_t kFirstTrial = 128, kTrialGrowth = 4;
 inline constexpr uint32_t kTrialWarmUp = 8, kTrialRounds = 16;
+// Regions and functions asked in a timed run of statements, after which it does not count. Guess.
+inline constexpr uint32_t kTimedCallsInside = 1 << 12;
 // Calls that were refused until a function that was never recorded by one call is given up; the second: while
 // regions still learn. Guesses.
 inline constexpr uint64_t kRefusedWalks = 9, kLearningWalks = 1024;

@@ -114,7 +114,7 @@ def test_review_sees_other_objects(same_first: bool) -> None:
         assert region(start, x) is None, f"run {run} is watched"
         state = start.add_input(x)
         out = state.output()
-        region.done((out, out if (run == 0) == same_first else state.output()))
+        region(done=(out, out if (run == 0) == same_first else state.output()))
         off = region.statistics()["off"]
         assert ("other results" in off) == (run == 1), f"run {run}: {region.statistics()}"
 

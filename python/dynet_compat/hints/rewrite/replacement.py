@@ -9,7 +9,7 @@ from . import loops, values
 from .linking import UNBOUND
 from .region import TracedRegion
 from .scopes import Scope
-from .trees import arguments, assign, call_method, delete, load, locate, nodes_of
+from .trees import arguments, assign, call_method, delete, load, locate, nodes_of, passed_on, without_place
 from .values import Constant, Derived, OneOf, Recorded, RegionSource, Sequence, Value
 
 
@@ -51,7 +51,7 @@ class Replacement:
     ) -> ast.Call:
         """The call that returns the iterator of a loop."""
         arguments = [reads or ast.Constant(None), *loops.over(target, iterable)]
-        return _method(placeholder, "loop", *arguments)
+        return call_method(ast.Constant(placeholder), "loop", *arguments)
 
     def comprehension(self, placeholder: str, node: ast.ListComp) -> ast.ListComp:
         """[element for target in <items> for element in <elements that were recorded> or (element,)]"""
@@ -61,7 +61,7 @@ class Replacement:
         reads = ast.Lambda(arguments([]), ast.Tuple(read[n:], ast.Load()))
         loop = self.over(placeholder, reads, generator.target, generator.iter)
         recorded = ast.Call(ast.Constant(placeholder), read[:n], [])
-        written = ast.Tuple([_method(placeholder, "done", node.elt)], ast.Load())
+        written = ast.Tuple([passed_on(placeholder, "done", node.elt)], ast.Load())
         parts: list[tuple[ast.expr, ast.expr]] = [
             (generator.target, loop),
             (ast.Name(".element", ast.Store()), ast.BoolOp(ast.Or(), [recorded, written])),
@@ -73,10 +73,10 @@ class Replacement:
         if self.loop:
             arguments += map(load, self.loop.added)
         call = ast.Call(ast.Constant(placeholder), arguments, [])
-        foreign = ast.If(_method(placeholder, "is_foreign"), [ast.Raise(None, None)], [])
+        foreign = ast.If(passed_on(placeholder, "foreign", ast.Constant(None)), [ast.Raise(None, None)], [])
         unbound = [foreign, assign(".results", ast.Constant(None))]
         missed = ast.Compare(load(".results"), [ast.Is()], [ast.Constant(None)])
-        failed = [ast.Expr(_method(placeholder, "drop")), ast.Raise(None, None)]
+        failed = [ast.Expr(passed_on(placeholder, "drop", ast.Constant(None))), ast.Raise(None, None)]
         written = ast.Try(self._as_written(placeholder), [ast.ExceptHandler(None, None, failed)], [], [])
         return [
             ast.Try(
@@ -92,18 +92,18 @@ class Replacement:
         for s in self.region.statements:
             if s in appended:
                 call = s.value  # type: ignore[attr-defined]
-                kept = locate(_method(placeholder, "keep", call.args[0]), call.args[0])
+                kept = locate(passed_on(placeholder, "keep", call.args[0]), call.args[0])
                 append = locate(ast.Call(call.func, [kept], []), call)
                 body.append(locate(ast.Expr(append), s))
             elif isinstance(s, ast.Return) and s.value is not None:
-                returned = _method(placeholder, "done" if self.alone else "last", s.value)
+                returned = passed_on(placeholder, "done" if self.alone else "last", s.value)
                 body.append(locate(ast.Return(locate(returned, s.value)), s))
                 return body
             else:
                 body.append(s)
         names: list[ast.expr] = [load(n) for n in self.names]
         results = names[0] if self.alone else ast.Tuple(names, ast.Load())
-        return [*body, ast.Expr(_method(placeholder, "done", results))]
+        return [*body, without_place(ast.Expr(passed_on(placeholder, "done", results)))]
 
     def _recorded(self) -> list[ast.stmt]:
         """Assigning and appending the results of a recording."""
@@ -170,8 +170,3 @@ def _result(v: Value, number: dict[RegionSource, int]) -> tuple[int, Any]:
     if isinstance(v, Derived):
         return values.DERIVED, None
     return values.ONE_OF if isinstance(v, OneOf) else values.RECORDED, None
-
-
-def _method(placeholder: str, method: str, *values: ast.expr) -> ast.Call:
-    """A call of a method of a region."""
-    return call_method(ast.Constant(placeholder), method, *values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import bisect
 import functools
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional, TypeVar
 
@@ -69,6 +70,16 @@ def locate(node: _Node, at: ast.AST) -> _Node:
                 if isinstance(p, ast.AST) and not hasattr(p, "lineno"):
                     todo.append(p)
     return node
+
+
+_NO_PLACE = ast.Pass(lineno=-1, end_lineno=-1, col_offset=-1, end_col_offset=-1)
+KNOWS_NO_PLACE = sys.version_info >= (3, 10)
+
+
+def without_place(node: _Node) -> _Node:
+    """The new statement, which tracers do not see: it has the line of what runs before it, as the end of a
+    function has. Before Python 3.10 it gets none and needs another one."""
+    return locate(node, _NO_PLACE) if KNOWS_NO_PLACE else node
 
 
 def copied(node: Any) -> Any:
@@ -216,6 +227,41 @@ def delete(*names: str) -> ast.Delete:
 
 def arguments(parameters: Sequence[str]) -> ast.arguments:
     return ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
+
+
+def passed_on(placeholder: str, name: str, value: ast.expr) -> ast.Call:
+    """placeholder(name=value), which passes the value on. Unlike a call of a method it needs no level of
+    recursion. The object is where the value begins to be evaluated: Python 3.11 may read both by one
+    instruction, which has the place of the first."""
+    asked = ast.Constant(placeholder)
+    if hasattr(value, "lineno"):
+        locate(asked, _evaluated_first(value))
+    return ast.Call(asked, [], [ast.keyword(name, value)])
+
+
+def _evaluated_first(e: ast.expr) -> ast.expr:
+    """What the expression evaluates first, of what has a place; a plain call begins with its function."""
+    while True:
+        if isinstance(e, ast.Call) and isinstance(e.func, ast.Attribute):
+            inner: Optional[ast.expr] = e.func.value
+        else:
+            inner = e.func if isinstance(e, ast.Call) else _first_part(e)
+        if inner is None or not hasattr(inner, "lineno"):
+            return e
+        if isinstance(e, ast.Call) and inner is e.func:
+            return inner
+        e = inner
+
+
+def _first_part(e: ast.expr) -> Optional[ast.expr]:
+    if isinstance(e, ast.DictComp):
+        return None
+    for name in ("value", "left", "operand", "test", "keys", "values", "elts"):
+        part = getattr(e, name, None)
+        part = part[0] if isinstance(part, list) and part else part
+        if isinstance(part, ast.expr):
+            return part
+    return None
 
 
 def call_method(owner: ast.expr, method: str, *values: ast.expr) -> ast.Call:

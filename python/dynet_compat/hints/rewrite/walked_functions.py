@@ -10,7 +10,7 @@ from .call_graph import CallGraph
 from .linking import UNBOUND
 from .region_writer import RegionWriter
 from .scopes import Module
-from .trees import locate, own_nodes
+from .trees import KNOWS_NO_PLACE, locate, own_nodes, passed_on, without_place
 
 
 class WalkedFunctions:
@@ -78,12 +78,12 @@ class WalkedFunctions:
 
 
 def _pass_on_results(node: ast.FunctionDef, head: str) -> None:
-    def passed_on(value: Optional[ast.expr]) -> ast.Call:
-        return ast.Call(ast.Constant(head), [], [ast.keyword("result", value or ast.Constant(None))])
+    def result(value: Optional[ast.expr]) -> ast.Call:
+        return passed_on(head, "result", value or ast.Constant(None))
 
     for returned in {n for n in own_nodes(node) if isinstance(n, ast.Return)}:
         if isinstance(returned.value, ast.Name) and returned.value.id == programs.WHOLE:
             continue
-        returned.value = locate(passed_on(returned.value), returned)
-    if not isinstance(node.body[-1], (ast.Return, ast.Raise)):
-        node.body.append(locate(ast.Expr(passed_on(None)), node.body[-1]))
+        returned.value = locate(result(returned.value), returned)
+    if KNOWS_NO_PLACE and not isinstance(node.body[-1], (ast.Return, ast.Raise)):
+        node.body.append(without_place(ast.Return(result(None))))
