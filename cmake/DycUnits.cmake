@@ -12,7 +12,8 @@ endfunction()
 
 # The recorder (graph/) is as fast only if each of its files is compiled alone.
 dyc_unit(plan plan/*.cc)
-dyc_unit(ops base/arena.cc base/dim.cc base/storage.cc base/thread_pool.cc ops/*.cc)
+dyc_unit(ops base/arena.cc base/background_thread.cc base/dim.cc base/storage.cc base/thread_pool.cc
+  ops/*.cc)
 dyc_unit(builders model/builders*.cc model/collection.cc model/initialisers.cc model/moving_average.cc)
 dyc_unit(trainers model/numbers.cc model/trainer*.cc)
 dyc_unit(cuda cuda/driver/*.cc)
