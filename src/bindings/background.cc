@@ -64,9 +64,9 @@ BackwardTask& task() {
   return made;
 }
 
+// A loop: the main thread may start a task before the calling thread has the lock of Python again.
 void wait_until_idle() {
-  while (
-      !background_thread().idle()) {  // the main thread may start a task before this one has the lock again
+  while (!background_thread().idle()) {
     thread_pool().set_script_busy(false);
     Py_BEGIN_ALLOW_THREADS background_thread().wait();
     Py_END_ALLOW_THREADS
