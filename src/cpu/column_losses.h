@@ -14,11 +14,12 @@ struct ColumnSummary {
 };
 
 // Kernels of one op. Column j of a block begins at x + j * ld; ids[j] is its index, dy[j] the gradient of its
-// loss.
+// loss, or of the element that is picked from it.
 struct ColumnLossKernels {
-  int64_t block = 0;         // rows of a block; 0: the op is no such loss
+  int64_t block = 0;         // rows of a block; 0: the op has no such kernels
   int64_t reader_bytes = 0;  // of what is kept of a column while it is read
-  void (*begin)(void* readers, int64_t n) = nullptr;
+  bool own_first = false;    // begin() reads own[j], the element ids[j] of the column
+  void (*begin)(void* readers, int64_t n, const uint32_t* attrs, const float* own) = nullptr;
   void (*read)(void* readers, int64_t n, const float* x, int64_t ld, Range rows,
                const uint32_t* ids) = nullptr;
   void (*finish)(const void* readers, int64_t n, ColumnSummary* summaries, float* y) = nullptr;

@@ -18,6 +18,7 @@ struct Broadcasting : OfXAndY {
 
 struct Add : Broadcasting {
   static constexpr Meta meta = Meta::binary("add", "x + y", Reads::none).hide();
+  static constexpr ColumnRole column_role = ColumnRole::adds;
   template <class T> static T f(T x, T y, const float*) { return x + y; }
   template <class T> static T dx(T, T, T, const float*) { return splat<T>(1.f); }
   template <class T> static T dy(T, T, T, const float*) { return splat<T>(1.f); }

@@ -156,12 +156,6 @@ DYC_INLINE float sum_run(size_t n, G g) {
   each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { s.add(c.keep(g(i, c), typename I::V{})); });
   return total_of<I>(s.total());
 }
-// Of all positions but v.
-template <class I, class G>
-DYC_INLINE float sum_others(size_t n, size_t v, G g) {
-  const float before = sum_run<I>(v, g);
-  return before + sum_run<I>(n - v - 1, [&](size_t i, auto c) DYC_LAMBDA { return g(v + 1 + i, c); });
-}
 
 template <class I>
 DYC_INLINE float max_run(const float* x, size_t n) {

@@ -79,15 +79,15 @@ DYC_INLINE void each_block(size_t n, F f) {
   for (size_t at = 0; at < n; at += block) f(at, n - at < block ? n - at : block);
 }
 
-// -inf in place of element v, whose distance from position i is v - i.
+// a in place of element v of a chunk of x that begins with element i.
 template <class I>
-DYC_INLINE typename I::V without(typename I::V x, size_t i, size_t v) {
+DYC_INLINE typename I::V replaced(typename I::V x, size_t i, size_t v, float a) {
   if constexpr (I::lanes == 1) {
-    return i == v ? -__builtin_inff() : x;
+    return i == v ? a : x;
   } else {
     typename I::V lane;
     for (int k = 0; k < I::lanes; ++k) lane[k] = static_cast<float>(k);
-    return select(lane == static_cast<float>(v - i), fill<I>(-__builtin_inff()), x);
+    return select(lane == static_cast<float>(v - i), fill<I>(a), x);
   }
 }
 
@@ -108,11 +108,34 @@ struct PickedLogSumReader {
   DYC_INLINE void read(const float* x, size_t n, size_t v) {
     if (v >= n) return others.read(n, [&](size_t i, auto c) DYC_LAMBDA { return c.get(x + i); });
     own = x[v];
-    others.read(n, [&](size_t i, auto c) DYC_LAMBDA { return without<I>(c.get(x + i), i, v); });
+    others.read(
+        n, [&](size_t i, auto c) DYC_LAMBDA { return replaced<I>(c.get(x + i), i, v, -__builtin_inff()); });
   }
   DYC_INLINE PickedLogSum result() const {
     const float most = others.greatest(), shift = own >= most ? own : most;
     return {shift, others.sum(shift), own};
+  }
+};
+
+// Runs that softmax and log_softmax read once before they write, as readers of blocks do. Below it two passes
+// take less time.
+template <class I>
+DYC_INLINE bool is_long_run(size_t n) {
+  return !is_thread_group<I> && n >= tuning::kLongRun;
+}
+
+// The sum of exp(x[i] - shift) over all i while x is read, and x[v].
+template <class I>
+struct WholeSumReader {
+  ExpSum<I> all;
+  float own = 0;
+
+  DYC_INLINE void read(const float* x, size_t n, size_t v) {
+    if (v < n) own = x[v];
+    all.read(n, [&](size_t i, auto c) DYC_LAMBDA { return c.get(x + i); });
+  }
+  DYC_INLINE void read_all(const float* x, size_t n) {
+    each_block<I>(n, [&](size_t at, size_t count) DYC_LAMBDA { read(x + at, count, count); });
   }
 };
 

@@ -12,6 +12,7 @@ DYC_INLINE uint32_t id_of(const KernelArgs& m, uint32_t b) { return m.ids[m.n_id
 // pickneglogsoftmax_batch(x, vs), which is recorded as this op. x {n}xB -> {1}xB
 struct PickNegLogSoftmax {
   static constexpr Meta meta = Meta::per_node("pickneglogsoftmax", "-log_softmax(x)[v]", Reads::x_and_y);
+  static constexpr ColumnRole column_role = ColumnRole::loss;
   static constexpr Param params[] = {{"x"}, {"v", Param::index}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
@@ -68,27 +69,63 @@ struct PickNegLogSoftmax {
   }
 };
 
+struct HingeSum {
+  float base;    // m - x[v]
+  float active;  // how many elements but v are above -base
+  float loss;
+};
+
+// The same while x is read. A NaN shows.
+template <class I>
+struct HingeReader {
+  using V = typename I::V;
+  float base = 0;
+  V active{};
+  LongSum<V> sum{};
+
+  static DYC_INLINE HingeReader begin(float margin, float own) { return {margin - own}; }
+  // The next block, x[0] to x[n - 1]; v counts from there.
+  DYC_INLINE void read(const float* x, size_t n, size_t v) {
+    each<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
+      const V t = c.keep(replaced<I>(base + c.get(x + i), i, v, 0.f), V{});
+      sum.add(select(t <= 0.f, V{}, t));
+      active += select(t > 0.f, fill<I>(1.f), V{});
+    });
+  }
+  DYC_INLINE HingeSum result() const { return {base, total_of<I>(active), total_of<I>(sum.total())}; }
+};
+
 // Sum over j != v of max(0, m - x[v] + x[j]) along a run of len elements at distance `step`. A NaN shows.
 template <class I>
 DYC_INLINE float hinge_run(const float* x, size_t len, size_t step, size_t v, float margin) {
-  const float base = margin - x[v * step];
-  if (step != 1) {
-    LongSum<float> s;
-    for (size_t k = 0; k < len; ++k) {
-      const float t = base + x[k * step];
-      if (k != v && !(t <= 0)) s.add(t);
-    }
-    return s.total();
+  if (step == 1) {
+    auto r = HingeReader<I>::begin(margin, x[v]);
+    r.read(x, len, v);
+    return r.result().loss;
   }
-  return sum_others<I>(len, v, [&](size_t i, auto c) DYC_LAMBDA {
-    const auto t = base + c.get(x + i);
-    return select(t <= 0.f, typename I::V{}, t);
-  });
+  const float base = margin - x[v * step];
+  LongSum<float> s;
+  for (size_t k = 0; k < len; ++k) {
+    const float t = base + x[k * step];
+    if (k != v && !(t <= 0)) s.add(t);
+  }
+  return s.total();
 }
 template <class I>
 DYC_INLINE void hinge_gradient(float* dx, const float* x, size_t len, size_t step, size_t v, float margin,
                                float dy) {
   const float base = margin - x[v * step];
+  if (step == 1) {
+    typename I::V active{};
+    each<I>(len, [&](size_t i, auto c) DYC_LAMBDA {
+      const auto above = replaced<I>(base + c.get(x + i), i, v, 0.f) > 0.f;
+      active += c.keep(select(above, fill<I>(1.f), typename I::V{}), typename I::V{});
+      c.add(dx + i, select(above, fill<I>(dy), typename I::V{}));
+    });
+    const float n = total_of<I>(active);
+    if_leader<I>([&]() DYC_LAMBDA { dx[v] -= n * dy; });
+    return;
+  }
   float active = 0;
   each_one<I>(len, [&](size_t k) DYC_LAMBDA {
     if (k != v && base + x[k * step] > 0) {
@@ -107,6 +144,7 @@ inline void check_margin(float margin, const char* op) {
 // x {n}xB -> {1}xB
 struct Hinge {
   static constexpr Meta meta = Meta::per_node("hinge", "hinge(x, v)", Reads::x);
+  static constexpr ColumnRole column_role = ColumnRole::loss;
   static constexpr Param params[] = {{"x"}, {"v", Param::index}, {"m", Param::real, 1}};
   static Dim shape(const ShapeArgs& s) {
     if (!s[0].column_like()) shape_error(s, "a column vector");
@@ -127,6 +165,22 @@ struct Hinge {
   static void backward(const KernelArgs& m, uint32_t) {
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       hinge_gradient<I>(m.dxb(0, b), m.xb(0, b), m.xs(0), 1, id_of(m, b), m.real(0), *m.dyb(b));
+  }
+
+  // ---- in blocks (cpu/column_losses.h)
+  template <class I>
+  using Reader = HingeReader<I>;
+  using Summary = HingeSum;
+  template <class I>
+  static DYC_INLINE float loss(const Summary& s) {
+    return s.loss;
+  }
+  template <class I>
+  static DYC_INLINE void gradient(const Summary& s, const float* x, float* dx, size_t n, size_t v, float dy) {
+    each<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
+      c.put(dx + i, select(s.base + c.get(x + i) > 0.f, fill<I>(dy), typename I::V{}));
+    });
+    if (v < n) dx[v] = 0.f - s.active * dy;
   }
 };
 

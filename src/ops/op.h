@@ -2,6 +2,7 @@
 //   meta      name, formula, kind, batch rule, what backward reads
 //   shape()   the result's shape from those of the arguments; throws ValueError
 //   check()   optional: what can only be checked when the value is computed (indices)
+//   column_role optional: ColumnRole
 //   scratch() optional: bytes of scratch memory that a node takes (ops/scratch.h)
 //   kernels   by kind:
 //     unary     template <class T> static T f(T x, const float* a);            y = f(x)
@@ -46,6 +47,16 @@ enum class OpKind : uint8_t {
 enum class Batch : uint8_t {
   ragged,  // nodes of any shapes share a launch
   none,    // has no launch (inputs, views)
+};
+
+// What an op does to a product whose columns are read in blocks (plan/column_losses.h). `maps` and `loss`
+// have kernels for that (cpu/column_losses.h); those of `maps` compute the element that a pick reads.
+enum class ColumnRole : uint8_t {
+  none,
+  adds,   // the same vector to each column
+  maps,   // each column to one as long
+  picks,  // an element of each column
+  loss,   // a number for each column
 };
 
 // One parameter of the op's Python function, in order. Expressions come first.

@@ -26,6 +26,7 @@ inline void check_ids(const KernelArgs& m, const char* op, uint32_t limit, const
 // batch 1: it starts at index * (product of the dimensions before dim).
 struct Pick : Moves<Pick> {
   static constexpr Meta meta = Meta::per_node("pick", "pick(x, index)", Reads::none);
+  static constexpr ColumnRole column_role = ColumnRole::picks;
   static constexpr Param params[] = {{"e"}, {"index", Param::index, 0}, {"dim", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];

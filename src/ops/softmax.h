@@ -1,6 +1,6 @@
 // Softmax ops. Columns are runs of contiguous memory; along other axes a chunk holds neighbouring runs.
 #pragma once
-#include "ops/element_loops.h"
+#include "ops/exp_sum.h"
 #include "ops/op.h"
 
 namespace dyc {
@@ -8,6 +8,7 @@ namespace dyc {
 // attrs {d}
 struct Softmax {
   static constexpr Meta meta = Meta::per_node("softmax", "softmax(x)", Reads::y);
+  static constexpr ColumnRole column_role = ColumnRole::maps;
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     check_axis(s, s.attrs[0], 2);
@@ -39,6 +40,13 @@ struct Softmax {
   }
   template <class I>
   static DYC_INLINE void column(const float* x, float* y, size_t n) {
+    if (is_long_run<I>(n)) {
+      Reader<I> r;
+      r.read_all(x, n);
+      const Summary s = r.result();
+      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, element(s, c.get(x + i))); });
+      return;
+    }
     const float top = max_run<I>(x, n);
     const float s = sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
       const auto e = exp_of(below(c.get(x + i), top));
@@ -71,11 +79,39 @@ struct Softmax {
       });
     }
   }
+
+  // ---- in blocks (cpu/column_losses.h)
+  struct Summary {
+    float shift, scale, own;
+  };
+  template <class I>
+  struct Reader : WholeSumReader<I> {
+    DYC_INLINE Summary result() const {
+      const float shift = this->all.greatest();
+      return {shift, 1.f / this->all.sum(shift), this->own};
+    }
+  };
+  template <class V>
+  static DYC_INLINE V element(const Summary& s, V x) {
+    return exp_of(below(x, s.shift)) * s.scale;
+  }
+  template <class I>
+  static DYC_INLINE float loss(const Summary& s) {
+    return first_lane<I>(element(s, fill<I>(s.own)));
+  }
+  template <class I>
+  static DYC_INLINE void gradient(const Summary& s, const float* x, float* dx, size_t n, size_t v, float dy) {
+    const float sum = dy * loss<I>(s);
+    each<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
+      c.put(dx + i, element(s, c.get(x + i)) * (replaced<I>(typename I::V{}, i, v, dy) - sum));
+    });
+  }
 };
 
 // Per column. The Python function also takes `restrict`: see RestrictedLogSoftmax.
 struct LogSoftmax {
   static constexpr Meta meta = Meta::per_node("log_softmax", "log_softmax(x)", Reads::y).hide();
+  static constexpr ColumnRole column_role = ColumnRole::maps;
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");
@@ -87,9 +123,8 @@ struct LogSoftmax {
     for (size_t j = 0; j < columns; ++j) {
       const float* x = m.x[0] + j * n;
       float* y = m.out() + j * n;
-      const LogZ z = log_z<I>(x, n);
-      each<I>(n,
-              [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, below(c.get(x + i), z.shift) - z.log_sum); });
+      const Summary s = summary_of<I>(x, n);
+      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, element(s, c.get(x + i))); });
     }
   }
   template <class I>  // dx = dy - exp(y) * sum(dy)
@@ -102,6 +137,44 @@ struct LogSoftmax {
       each<I>(n,
               [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, c.get(dy + i) - s * exp_of(c.get(y + i))); });
     }
+  }
+
+  // ---- in blocks (cpu/column_losses.h)
+  struct Summary {
+    float shift, log_sum, own;
+  };
+  template <class I>
+  struct Reader : WholeSumReader<I> {
+    DYC_INLINE Summary result() const {
+      const float shift = this->all.greatest();
+      return {shift, log_of(this->all.sum(shift)), this->own};
+    }
+  };
+  template <class V>
+  static DYC_INLINE V element(const Summary& s, V x) {
+    return below(x, s.shift) - s.log_sum;
+  }
+  template <class I>
+  static DYC_INLINE float loss(const Summary& s) {
+    return element(s, s.own);
+  }
+  template <class I>
+  static DYC_INLINE void gradient(const Summary& s, const float* x, float* dx, size_t n, size_t v, float dy) {
+    each<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
+      c.put(dx + i, replaced<I>(typename I::V{}, i, v, dy) - dy * exp_of(element(s, c.get(x + i))));
+    });
+  }
+
+ private:
+  template <class I>
+  static DYC_INLINE Summary summary_of(const float* x, size_t n) {
+    if (is_long_run<I>(n)) {
+      Reader<I> r;
+      r.read_all(x, n);
+      return r.result();
+    }
+    const LogZ z = log_z<I>(x, n);
+    return {z.shift, z.log_sum, 0};
   }
 };
 

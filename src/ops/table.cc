@@ -14,7 +14,7 @@ constexpr OpInfo make_info() {
   if constexpr (requires(const KernelArgs& m) { Op::scratch(m); }) info.scratch = &Op::scratch;
   if constexpr (requires(const ShapeArgs& s) { Op::shape(s); }) info.shape = &Op::shape;
   if constexpr (requires(const KernelArgs& m) { Op::check(m, ""); }) info.check = &Op::check;
-  info.column_loss = requires { typename Op::Summary; };
+  if constexpr (requires { Op::column_role; }) info.column_role = Op::column_role;
   if constexpr (Op::meta.kind == OpKind::custom) {
     info.pieces = &Op::pieces;
     info.gradient_pieces = &Op::pieces;

@@ -78,7 +78,7 @@ struct OpInfo {
   ResultPieces pieces = nullptr;
   GradientPieces gradient_pieces = nullptr;
   WorkRule work = nullptr;
-  bool column_loss = false;  // a loss of columns that can be read in blocks (ops/exp_sum.h)
+  ColumnRole column_role = ColumnRole::none;
 
   // Does a node have indices of its own?
   bool ids() const {

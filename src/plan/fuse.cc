@@ -12,7 +12,7 @@ bool flat_elementwise(const Launch& l) {
   return l.kind == OpKind::unary || (l.kind == OpKind::binary && l.flat);
 }
 
-// Is the launch a product or a loss that ColumnLosses runs together? Such pairs are not fused.
+// Does ColumnLosses run the launch, with others? It is not fused.
 bool is_alone(const Launch& l) { return l.far || l.product != kNone; }
 
 }  // namespace
@@ -52,7 +52,8 @@ uint32_t Fuser::elementwise_end(uint32_t head) const {
 bool Fuser::joins_elementwise(const Launch& head, uint32_t first, uint32_t last) const {
   const Launch& l = plan_.launches[last];
   const int64_t total = head.total;
-  if (!flat_elementwise(l) || l.total != total || last - first >= tuning::kMostElementwise) return false;
+  if (!flat_elementwise(l) || is_alone(l) || l.total != total || last - first >= tuning::kMostElementwise)
+    return false;
   auto apart = [total](int64_t a, int64_t b) { return a + total <= b || b + total <= a; };
   for (uint32_t k = 0; k < l.n_operands; ++k) {
     const Operand& o = plan_.operands[l.operands + k];

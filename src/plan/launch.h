@@ -50,7 +50,7 @@ struct Launch {
   uint32_t n_matmuls = 0;  // stages, the first ones, that are products and read nothing of the group
   // A product and the loss that alone reads its results: the loss's launch computes both, and the results are
   // not stored (plan/column_losses.h). kNone: no such pair.
-  uint32_t loss = kNone;            // of the product: number of the loss's launch
+  uint32_t loss = kNone;            // of the product and of what is between: number of the loss's launch
   uint32_t product = kNone;         // of the loss: number of the product's launch
   bool far = false;                 // the results' memory is at the far end of the arena
   bool disjoint_gradients = false;  // no two instances of the group add gradients to the same memory

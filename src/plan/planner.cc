@@ -49,14 +49,6 @@ void Planner::discard_last() {
   single_root_ = {};
 }
 
-// Are these products that one of the groups may be a loss of?
-template <class Groups, class Stats>
-bool Planner::may_pair(const BucketStats& all, const Groups& groups, Stats&& stats_of) const {
-  return pair_losses && pairs_.may_pair(all) &&
-         std::any_of(groups.begin(), groups.end(),
-                     [&](const auto& group) { return pairs_.may_pair(all, stats_of(group)); });
-}
-
 void Planner::open_buckets(const BucketOrder& order) {
   writer_.cursors.resize(graph_.buckets().size());
   const auto stats_of = [this](const std::vector<uint32_t>& buckets) {
@@ -66,7 +58,7 @@ void Planner::open_buckets(const BucketOrder& order) {
   };
   for (const auto& buckets : order) {
     const BucketStats all = stats_of(buckets);
-    BucketCursor next = writer_.open(all, may_pair(all, order, stats_of));
+    BucketCursor next = writer_.open(all, pair_losses && pairs_.may_pair(all, order, stats_of));
     for (uint32_t b : buckets) {
       const BucketStats& t = scheduler_.stats(b);
       writer_.cursors[scheduler_.bucket(b)] = next;
@@ -96,9 +88,9 @@ void Planner::open_groups(Scheduler scheduler) {
       group_of_[static_cast<size_t>(at - nodes.begin())] = g;
     }
   }
+  const bool pairs = pair_losses && scheduler == Scheduler::bucket;
   for (uint32_t g = 0; g < groups_.size(); ++g)
-    writer_.cursors[g] =
-        writer_.open(stats[g], scheduler == Scheduler::bucket && may_pair(stats[g], stats, std::identity()));
+    writer_.cursors[g] = writer_.open(stats[g], pairs && pairs_.may_pair(stats[g], stats, std::identity()));
 }
 
 Planner::Counts Planner::count(NodeId root) {

@@ -48,8 +48,6 @@ class Planner {
  private:
   void open_buckets(const BucketOrder& order);
   void open_groups(Scheduler scheduler);
-  template <class Groups, class Stats>
-  bool may_pair(const BucketStats& all, const Groups& groups, Stats&& stats_of) const;
 
   Graph& graph_;
   Selection selection_;

@@ -27,8 +27,10 @@ def pool(request: pytest.FixtureRequest, dy: Any) -> Iterator[int]:
 class Model:
     """n columns of scores for `words` words, and a loss of each."""
 
-    def __init__(self, dy: Any, words: int, n: int, inner: int = 9, kind: str = "affine") -> None:
-        self.dy, self.n, self.kind = dy, n, kind
+    def __init__(
+        self, dy: Any, words: int, n: int, inner: int = 9, kind: str = "affine", loss: str = "one op"
+    ) -> None:
+        self.dy, self.n, self.kind, self.loss = dy, n, kind, loss
         r = np.random.RandomState(words + n)
         pc = dy.ParameterCollection()
         self.w = pc.parameters_from_numpy(r.randn(words, inner).astype("f4"))
@@ -50,17 +52,45 @@ class Model:
             self.x = [self.x[i - i % 2] for i in range(self.n)]
         if self.kind == "matmul":
             return [self.w * x for x in self.x]
+        if self.kind in ("matmul + b", "batched"):
+            return [self.w * x + self.b for x in self.x]
+        if self.kind == "b + matmul":
+            return [self.b + self.w * x for x in self.x]
+        if self.kind == "computed b":
+            b = dy.tanh(self.b)
+            return [self.w * x + b for x in self.x]
         if self.kind in ("sum", "same weight"):
             w = self.other if self.kind == "sum" else self.w
             return [dy.affine_transform([self.b, self.w, x, w, dy.tanh(x)]) for x in self.x]
         return [dy.affine_transform([self.b, self.w, x]) for x in self.x]
 
+    def loss_of(self, s: Any, v: int) -> Any:
+        dy = self.dy
+        if self.loss == "one op":
+            return dy.pickneglogsoftmax(s, v)
+        if self.loss == "hinge":
+            return dy.hinge(s, v, 2.5)
+        self.mapped.append(dy.log_softmax(s) if self.loss == "log_softmax" else dy.softmax(s))
+        picked = dy.pick(self.mapped[-1], v)
+        return -picked if self.loss == "log_softmax" else -dy.log(picked)
+
+    def loss_of_batch(self, s: Any) -> Any:
+        dy = self.dy
+        if self.loss == "one op":
+            return dy.pickneglogsoftmax_batch(s, self.ids)
+        if self.loss == "hinge":
+            return dy.hinge_batch(s, self.ids, 2.5)
+        if self.loss == "log_softmax":
+            return -dy.pick_batch(dy.log_softmax(s), self.ids)
+        return -dy.log(dy.pick_batch(dy.softmax(s), self.ids))
+
     def losses(self, scores: list) -> Any:
         dy = self.dy
+        self.mapped: list = []
         if self.kind == "batched":
-            self.each = [dy.pickneglogsoftmax_batch(scores[0], self.ids)]
+            self.each = [self.loss_of_batch(scores[0])]
             return dy.sum_batches(dy.cmult(self.each[0], dy.inputTensor(self.factors[None], batched=True)))
-        self.each = [dy.pickneglogsoftmax(s, v) for s, v in zip(scores, self.ids)]
+        self.each = [self.loss_of(s, v) for s, v in zip(scores, self.ids)]
         return dy.esum([loss * float(f) for loss, f in zip(self.each, self.factors)])
 
     def backward(self, total: Any, full: bool = False) -> dict[str, np.ndarray]:
@@ -101,15 +131,22 @@ def assert_same(got: dict, expected: dict) -> None:
 SHAPES = [(1000, 280), (1801, 150), (4100, 67), (1500, 2200)]
 
 
+LOSSES = ["one op", "log_softmax", "softmax", "hinge"]
+
+
 @pytest.mark.parametrize("words, n", SHAPES)
-def test_bits_are_those_of_two_launches(dy: Any, pool: int, words: int, n: int) -> None:
-    model = Model(dy, words, n)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_bits_are_those_of_two_launches(dy: Any, pool: int, words: int, n: int, loss: str) -> None:
+    model = Model(dy, words, n, loss=loss)
     assert_same(model.together(), model.separately())
 
 
-@pytest.mark.parametrize("kind", ["matmul", "sum", "batched", "shared"])
-def test_forms_of_the_product(dy: Any, pool: int, kind: str) -> None:
-    model = Model(dy, 2100, 200, kind=kind)
+@pytest.mark.parametrize(
+    "kind", ["matmul", "sum", "batched", "shared", "matmul + b", "b + matmul", "computed b"]
+)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_forms_of_the_product(dy: Any, pool: int, kind: str, loss: str) -> None:
+    model = Model(dy, 2100, 200, kind=kind, loss=loss)
     assert_same(model.together(), model.separately())
 
 
@@ -124,14 +161,15 @@ def test_bits_are_those_of_one_thread(dy: Any, pool: int, words: int, n: int, ki
         np.testing.assert_array_equal(got[name], value, name)
 
 
-def test_a_column_alone_has_the_bits_it_has_in_a_batch(dy: Any) -> None:
-    model = Model(dy, 3000, 130)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_column_alone_has_the_bits_it_has_in_a_batch(dy: Any, loss: str) -> None:
+    model = Model(dy, 3000, 130, loss=loss)
     batch = model.together()
     for i in (0, 77, 129):
         scores = model.scores()
-        loss = dy.pickneglogsoftmax(scores[i], model.ids[i])
-        (loss * float(model.factors[i])).backward()
-        assert loss.npvalue() == batch["loss"][i]
+        alone = model.loss_of(scores[i], model.ids[i])
+        (alone * float(model.factors[i])).backward()
+        assert alone.npvalue() == batch["loss"][i]
         np.testing.assert_array_equal(model.x[i].gradient(), batch["dx"][i])
 
 
@@ -152,6 +190,37 @@ def test_values_and_gradients_of_the_product_are_there_when_asked_for(dy: Any) -
         np.testing.assert_array_equal([s.npvalue() for s in scores], expected["scores"])
         assert_same(model.backward(total), expected)
         assert total.value() == value + (first == "set")
+
+
+@pytest.mark.parametrize("loss", ["log_softmax", "softmax"])
+@pytest.mark.parametrize("kind", ["affine", "matmul + b"])
+def test_what_is_between_is_there_when_asked_for(dy: Any, loss: str, kind: str) -> None:
+    model = Model(dy, 1200, 300, kind=kind, loss=loss)
+    expected = model.separately()
+    values = [m.npvalue() for m in model.mapped]
+    gradients = [m.gradient() for m in model.mapped]
+    for first in ("value", "gradient", "reader"):
+        scores = model.scores()
+        total = model.losses(scores)
+        total.value()
+        if first == "value":
+            np.testing.assert_array_equal([m.npvalue() for m in model.mapped], values)
+        if first == "reader":
+            assert dy.sum_elems(model.mapped[5] * 2.0).value() == pytest.approx(2 * values[5].sum(), rel=1e-5)
+        assert_same(model.backward(total), expected)
+        np.testing.assert_array_equal([m.gradient() for m in model.mapped], gradients)
+        np.testing.assert_array_equal([s.gradient() for s in scores], expected["dscores"])
+        np.testing.assert_array_equal([m.npvalue() for m in model.mapped], values)
+        assert_same(model.backward(total), expected)
+
+
+@pytest.mark.parametrize("loss", ["log_softmax", "softmax"])
+def test_full_gradients_of_what_is_between(dy: Any, loss: str) -> None:
+    model = Model(dy, 1200, 150, kind="matmul + b", loss=loss)
+    expected = model.separately()
+    scores = model.scores()
+    assert_same(model.backward(model.losses(scores), full=True), expected)
+    np.testing.assert_array_equal([s.gradient() for s in scores], expected["dscores"])
 
 
 def test_readers_recorded_later(dy: Any) -> None:
@@ -221,9 +290,10 @@ def test_changed_inputs_are_seen(dy: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.filterwarnings("ignore")
-def test_infinite_scores(dy: Any, value: float) -> None:
-    model = Model(dy, 1100, 100)
+def test_infinite_scores(dy: Any, value: float, loss: str) -> None:
+    model = Model(dy, 1100, 300, loss=loss)
     bias = model.b.as_array()
     bias[1050] = value
     bias[model.ids[7]] = -value
@@ -268,13 +338,15 @@ def test_small_losses_keep_their_digits(dy: Any) -> None:
 # Prints the megabytes that a step needs beyond what was there before it.
 STEP = """
 import resource, sys, numpy as np, dynet_compat as dy
+loss = eval(sys.argv[1])
 words, n = 30000, 600
 pc = dy.ParameterCollection()
 w = pc.add_parameters((words, 8))
+b = pc.add_parameters(words)
 x = pc.add_lookup_parameters((n, 8))
 def step(n):
     dy.renew_cg()
-    dy.esum([dy.pickneglogsoftmax(w * x[i], i) for i in range(n)]).backward()
+    dy.esum([loss(w * x[i], i) for i in range(n)]).backward()
 step(2)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()
@@ -284,9 +356,20 @@ print(peak() - before)
 """
 
 
-def test_memory_of_a_step() -> None:
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "dy.pickneglogsoftmax",
+        "lambda s, v: dy.pickneglogsoftmax(s + b, v)",
+        "lambda s, v: -dy.pick(dy.log_softmax(b + s), v)",
+        "lambda s, v: -dy.pick_batch(dy.log_softmax(s), [v])",
+        "lambda s, v: -dy.log(dy.softmax(s + b)[v])",
+        "dy.hinge",
+    ],
+)
+def test_memory_of_a_step(loss: str) -> None:
     environment = {**os.environ, "DYNET_COMPAT_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", STEP], capture_output=True, text=True, env=environment, check=True
+        [sys.executable, "-c", STEP, loss], capture_output=True, text=True, env=environment, check=True
     )
     assert float(done.stdout) < 40  # values and gradients of the scores would be 144

@@ -11,8 +11,19 @@ template <class Op, class I> struct ColumnLoss {
   using Summary = typename Op::Summary;
   static_assert(sizeof(Summary) == sizeof(ColumnSummary) && alignof(Reader) <= 64);
 
-  static void begin(void* readers, int64_t n) {
-    for (int64_t j = 0; j < n; ++j) static_cast<Reader*>(readers)[j] = {};
+  // The op's first attribute is then the margin.
+  static constexpr bool own_first = requires { Reader::begin(0.f, 0.f); };
+
+  static void begin(void* readers, int64_t n, const uint32_t* attrs, const float* own) {
+    for (int64_t j = 0; j < n; ++j) {
+      if constexpr (own_first) {
+        float margin;
+        __builtin_memcpy(&margin, attrs, sizeof margin);
+        static_cast<Reader*>(readers)[j] = Reader::begin(margin, own[j]);
+      } else {
+        static_cast<Reader*>(readers)[j] = {};
+      }
+    }
   }
   static void read(void* readers, int64_t n, const float* x, int64_t ld, Range rows, const uint32_t* ids) {
     const size_t height = static_cast<size_t>(rows.end - rows.begin);
@@ -46,6 +57,7 @@ template <class Op, class I> constexpr ColumnLossKernels column_loss_kernels() {
   using Kernels = ColumnLoss<Op, I>;
   return {tuning::kExpBlock * I::lanes,
           sizeof(typename Kernels::Reader),
+          Kernels::own_first,
           Kernels::begin,
           Kernels::read,
           Kernels::finish,

@@ -101,7 +101,7 @@ const float* CpuExecutor::parameter_gradient(NodeId id) {
 }
 
 void CpuExecutor::backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) {
-  if (l.product != kNone) return;  // with the product
+  if (l.product != kNone || (l.loss != kNone && l.kind != OpKind::matmul)) return;  // with the product
   run_deferred_of(l);
   if (l.loss != kNone) return column_losses_.backward(static_cast<uint32_t>(&l - plan_.launches.data()));
   if (l.kind == OpKind::parameter) return;  // its gradient stays in the slot until the end

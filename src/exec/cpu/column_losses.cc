@@ -37,8 +37,20 @@ ColumnLosses::Pair& ColumnLosses::pair_of(uint32_t product, uint32_t loss) {
   Pair& p = pairs_[n_pairs_++];
   p.product = product;
   p.loss = loss;
+  p.adds = p.maps = kNone;
   p.no_gradient = false;
+  for (uint32_t i = product + 1; i < loss; ++i) {
+    const Launch& l = e_.plan_.launches[i];
+    if (l.loss == loss) (op_info(l.op).column_role == ColumnRole::adds ? p.adds : p.maps) = i;
+  }
   return p;
+}
+
+// f(launch) for those between product and loss.
+template <class F>
+void ColumnLosses::each_between(const Pair& p, F f) const {
+  for (const uint32_t i : {p.adds, p.maps})
+    if (i != kNone) f(e_.plan_.launches[i]);
 }
 
 void ColumnLosses::cut_back(uint32_t launches) {
@@ -48,11 +60,17 @@ void ColumnLosses::cut_back(uint32_t launches) {
   n_pairs_ = static_cast<size_t>(std::stable_partition(first, first + n_pairs_, stays) - first);
 }
 
-void ColumnLosses::separate(uint32_t product) {
+void ColumnLosses::separate(uint32_t launch) {
+  const uint32_t loss = e_.plan_.launches[launch].loss, product = e_.plan_.launches[loss].product;
+  const Pair& p = pair_of(product, loss);
   Launch& l = e_.plan_.launches[product];
-  e_.plan_.launches[l.loss].product = kNone;
+  e_.plan_.launches[loss].product = kNone;
   l.loss = kNone;
   e_.run_matmul(l);
+  each_between(p, [&](Launch& between) {
+    between.loss = kNone;
+    e_.dispatch(between);
+  });
 }
 
 void ColumnLosses::separate_read(uint32_t begin, uint32_t end) {
@@ -60,8 +78,14 @@ void ColumnLosses::separate_read(uint32_t begin, uint32_t end) {
     const uint32_t product = pairs_[i].product;
     const Launch& l = e_.plan_.launches[product];
     if (l.loss == kNone || l.loss >= begin) continue;
-    for (uint32_t r = begin; r < end && l.loss != kNone; ++r)
-      if (reads(e_.graph_, e_.plan_, e_.plan_.launches[r], l.out, l.out + l.total)) separate(product);
+    for (uint32_t r = begin; r < end && l.loss != kNone; ++r) {
+      const auto is_read = [&](const Launch& m) {
+        return reads(e_.graph_, e_.plan_, e_.plan_.launches[r], m.out, m.out + m.total);
+      };
+      bool read = is_read(l);
+      each_between(pairs_[i], [&](const Launch& between) { read = read || is_read(between); });
+      if (read) separate(product);
+    }
   }
 }
 
@@ -74,12 +98,25 @@ void ColumnLosses::complete_gradient(int64_t offset) {
   for (size_t i = 0; i < n_pairs_; ++i) {
     Pair& p = pairs_[i];
     const Launch& l = e_.plan_.launches[p.product];
-    if (!p.no_gradient || offset < l.out || offset >= l.out + l.total) continue;
+    if (!p.no_gradient || !has_gradient_at(p, offset)) continue;
     if (l.loss != kNone) separate(p.product);
-    e_.zero_gradients(l.out, static_cast<size_t>(l.total));
+    const auto clear = [&](const Launch& m) { e_.zero_gradients(m.out, static_cast<size_t>(m.total)); };
+    clear(l);
+    each_between(p, clear);
     e_.back(e_.plan_.launches[p.loss]);
+    if (p.maps != kNone) e_.back(e_.plan_.launches[p.maps]);
+    if (p.adds != kNone)  // that of the added vector is there
+      std::memcpy(e_.grads() + l.out, e_.grads() + e_.plan_.launches[p.adds].out,
+                  static_cast<size_t>(l.total) * 4);
     p.no_gradient = false;
   }
+}
+
+bool ColumnLosses::has_gradient_at(const Pair& p, int64_t offset) const {
+  const auto in = [offset](const Launch& l) { return offset >= l.out && offset < l.out + l.total; };
+  bool found = in(e_.plan_.launches[p.product]);
+  each_between(p, [&](const Launch& l) { found = found || in(l); });
+  return found;
 }
 
 // ---------------------------------------------------------------- forward
@@ -99,29 +136,70 @@ void ColumnLosses::forward(uint32_t loss) {
   Pair& p = pair_of(l.product, loss);
   e_.check(l);
   fill_ids(p);
-  e_.counters.launches += 2;
-  e_.counters.nodes += 2 * l.count;
+  const uint32_t launches = 2 + (p.adds != kNone) + (p.maps != kNone);
+  e_.counters.launches += launches;
+  e_.counters.nodes += launches * l.count;
   const MatmulJob job = e_.new_job(e_.plan_.launches[l.product]);
   const int64_t kept = std::max(kKeptFloats / job.m, job.n * kKeptPercent / 100);
   p.kept = kept >= job.n ? job.n : kept / kLossColumns * kLossColumns;
   p.summaries.resize(static_cast<size_t>(job.n));
-  const ColumnLossKernels& kernels = e_.kernels_.ops[l.op].column_loss;
+  const ColumnLossKernels& kernels = e_.kernels_.ops[column_op(p).op].column_loss;
   const int64_t reader = kernels.reader_bytes / 4;
   float* const readers = readers_.get(job.n * reader);
+  if (kernels.own_first) own_.get(job.n);
   ProfileTrace::Scope scope(e_.trace, ProfileSpan::kernel, "W x and its loss");
   scope.product(job.m, job.n, job.work / (job.m * job.n));
   parallel_for(job.n, chunk(job.n, kLossColumns), [&](size_t begin, size_t end) {
     const Range cols{int64_t(begin), int64_t(end)};
-    kernels.begin(readers + cols.begin * reader, cols.end - cols.begin);
+    begin_columns(p, job, cols, readers);
     read_columns(p, job, cols, readers);
     kernels.finish(readers + cols.begin * reader, cols.end - cols.begin, p.summaries.data() + begin,
                    e_.graph_.values_arena.base() + l.out + begin);
   });
 }
 
+// The launch that has the kernels.
+const Launch& ColumnLosses::column_op(const Pair& p) const {
+  return e_.plan_.launches[p.maps != kNone ? p.maps : p.loss];
+}
+
+// The operand that is added to each column, or null.
+const Operand* ColumnLosses::added(const Pair& p) const {
+  if (p.adds == kNone) return nullptr;
+  const Launch& l = e_.plan_.launches[p.adds];
+  return e_.plan_.operands.data() + l.operands + added_operand(e_.plan_, l, e_.plan_.launches[p.product]);
+}
+
+const float* ColumnLosses::added_vector(const Pair& p) const {
+  const Operand* o = added(p);
+  return o ? e_.values() + o->base : nullptr;
+}
+
+void ColumnLosses::compute(const MatmulJob& job, const float* added, Range rows, Range cols) const {
+  e_.run_job(job, rows, cols);
+  for (int64_t c = cols.begin; added && c < cols.end; ++c)
+    e_.add(job.y.base + c * job.y.stride + rows.begin, added + rows.begin,
+           static_cast<size_t>(rows.end - rows.begin));
+}
+
+void ColumnLosses::begin_columns(const Pair& p, const MatmulJob& job, Range cols, float* readers) {
+  const Launch& op = column_op(p);
+  const ColumnLossKernels& kernels = e_.kernels_.ops[op.op].column_loss;
+  float* const own = own_.get(0);
+  for (int64_t c = cols.begin; kernels.own_first && c < cols.end; ++c) {
+    const int64_t v = p.ids[static_cast<size_t>(c)];
+    MatmulJob j = job;
+    j.y = block_columns(own + c, 1, v, c);
+    compute(j, added_vector(p), {v, v + 1}, {c, c + 1});
+  }
+  kernels.begin(readers + cols.begin * (kernels.reader_bytes / 4), cols.end - cols.begin,
+                e_.graph_.sig_number(op.sig).attrs.data(), kernels.own_first ? own + cols.begin : nullptr);
+}
+
 // All columns read a block of rows of W before the next one: it stays in the cache.
 void ColumnLosses::read_columns(const Pair& p, const MatmulJob& job, Range cols, float* readers) {
-  const ColumnLossKernels& kernels = e_.kernels_.ops[e_.plan_.launches[p.loss].op].column_loss;
+  const ColumnLossKernels& kernels = e_.kernels_.ops[column_op(p).op].column_loss;
+  const float* const vector = added_vector(p);
   static thread_local Buffer scratch;
   float* const block = scratch.get(kernels.block * kLossColumns);
   for (int64_t r = 0; r < job.m; r += kernels.block) {
@@ -130,7 +208,7 @@ void ColumnLosses::read_columns(const Pair& p, const MatmulJob& job, Range cols,
       const Range part{c, std::min(c + kLossColumns, cols.end)};
       MatmulJob j = job;
       if (part.end > p.kept) j.y = block_columns(block, kernels.block, r, c);
-      e_.run_job(j, rows, part);
+      compute(j, vector, rows, part);
       kernels.read(readers + c * (kernels.reader_bytes / 4), part.end - c, j.y.base + c * j.y.stride + r,
                    j.y.stride, rows, p.ids.data() + c);
     }
@@ -157,7 +235,8 @@ void ColumnLosses::backward(uint32_t product) {
   const GemmKernels& gemm = *e_.kernels_.gemm;
   const MatmulJob job = e_.new_job(l);
   const bool pieces = job.m > gemm.tn_longest;
-  BackwardPass b{p, job, pieces ? gemm.tn_piece : job.m, nullptr, pieces, job.n > gemm.nt_longest};
+  BackwardPass b{p,       job,    pieces ? gemm.tn_piece : job.m, added_vector(p), nullptr,
+                 nullptr, pieces, job.n > gemm.nt_longest};
   ProfileTrace::Scope scope(e_.trace, ProfileSpan::kernel, "W x, W' dy and dy x'");
   scope.product(job.m, job.n, 3 * job.work / (job.m * job.n));
   prepare(b, l);
@@ -185,6 +264,11 @@ void ColumnLosses::prepare(BackwardPass& b, const Launch& l) {
   const bool affine = l.op == op_id<Affine>;
   const Operand* o = e_.plan_.operands.data() + l.operands;
   if (affine && e_.wanted(l, 0)) b.db = e_.weight_gradient(o[0]);
+  if (const Operand* vector = added(b.pair)) {
+    const Launch& adds = e_.plan_.launches[b.pair.adds];
+    const auto k = static_cast<uint32_t>(vector - e_.plan_.operands.data()) - adds.operands;
+    if (e_.wanted(adds, k)) b.dadded = e_.grads() + vector->base;
+  }
   targets_.clear();
   int64_t sums = 0, pieces = 0;
   for (uint32_t f = 0; f < b.job.factors; ++f) {
@@ -208,9 +292,9 @@ void ColumnLosses::make_gradient(const BackwardPass& b, const GradientBlock& blo
   MatmulJob j = b.job;
   if (cols.end > b.pair.kept) {
     j.y = dy;
-    e_.run_job(j, block.rows, cols);
+    compute(j, b.added, block.rows, cols);
   }
-  e_.kernels_.ops[loss.op].column_loss.gradient(
+  e_.kernels_.ops[column_op(b.pair).op].column_loss.gradient(
       b.pair.summaries.data() + cols.begin, n, j.y.base + cols.begin * j.y.stride + r, j.y.stride, to,
       dy.stride, block.rows, b.pair.ids.data() + cols.begin, e_.grads() + loss.out + cols.begin);
 }
@@ -240,6 +324,7 @@ void ColumnLosses::add_to_weights(const BackwardPass& b, const GradientBlock& bl
     const ConstCols dy{block.dy + (c - block.cols.begin) * b.height, b.height, nullptr};
     const bool closes = end % gemm.nt_longest == 0 || end == b.job.n;
     if (b.db) gemm.sum(rows, n, dy, b.db + r);
+    if (b.dadded) gemm.sum(rows, n, dy, b.dadded + r);
     for (const Target& t : targets_) {
       if (!t.dw) continue;
       float* const to = b.many ? pieces_.get(0) + t.piece : t.dw + r;

@@ -1,10 +1,11 @@
-// Computes a product together with the loss that alone reads it (plan/column_losses.h), in blocks of rows and
-// columns that stay in the cache. BackwardPass computes each block of the product again, unless its columns
-// were kept, turns it into the gradient in place, and adds that to the gradients of weights and inputs.
+// Computes a product together with the loss that alone reads it (plan/column_losses.h), and what is between
+// the two, in blocks of rows and columns that stay in the cache. BackwardPass computes each block of the
+// product again, unless its columns were kept, turns it into the gradient in place, and adds that to the
+// gradients of weights and inputs.
 //
-// If a later launch, value() or gradient() does read the product, it is computed as a whole, and the pair
-// becomes two ordinary launches. Results are bitwise those of two launches, except gradients of biases and of
-// weights that other launches use, too.
+// If a later launch, value() or gradient() does read the product or what is between, these are computed as a
+// whole, and the pair becomes ordinary launches. Results are bitwise those of ordinary launches, except
+// gradients of biases and of weights that other launches use, too.
 #pragma once
 #include <utility>
 #include <vector>
@@ -27,12 +28,11 @@ class ColumnLosses {
   void begin_backward(const std::vector<uint32_t>& live_nodes);
   void backward(uint32_t product);
 
-  // Separates the pair and computes the product as a whole.
-  void separate(uint32_t product);
+  // Separates the pair that a launch belongs to, and computes all but the loss as a whole.
+  void separate(uint32_t launch);
   // The same for products that launches [begin, end) read, which were planned later.
   void separate_read(uint32_t begin, uint32_t end);
-  // Computes the gradients of products that backward() has skipped: all, or that of the product at this
-  // offset.
+  // Computes the gradients that backward() has skipped: all, or those of the pair with this offset.
   void complete_gradients();
   void complete_gradient(int64_t offset);
   void cut_back(uint32_t launches);
@@ -44,7 +44,8 @@ class ColumnLosses {
  private:
   struct Pair {
     uint32_t product, loss;
-    int64_t kept = 0;           // columns whose results are in the value arena
+    uint32_t adds = kNone, maps = kNone;  // launches between them, by their role
+    int64_t kept = 0;           // columns whose results are in the value arena, at the product's place
     bool no_gradient = false;   // the last backward has left out the product's gradient
     std::vector<uint32_t> ids;  // one per column
     std::vector<ColumnSummary> summaries;
@@ -77,13 +78,23 @@ class ColumnLosses {
   struct BackwardPass {
     const Pair& pair;
     MatmulJob job;
-    int64_t height;  // of a block
-    float* db;       // null: not wanted
-    bool pieces;     // blocks are pieces of the input's gradient (GemmKernels::tn_piece)
-    bool many;       // columns are more than GemmKernels::nt_longest
+    int64_t height;      // of a block
+    const float* added;  // null: nothing
+    float* db;           // null: not wanted
+    float* dadded;       // null: not wanted
+    bool pieces;         // blocks are pieces of the input's gradient (GemmKernels::tn_piece)
+    bool many;           // columns are more than GemmKernels::nt_longest
   };
 
   Pair& pair_of(uint32_t product, uint32_t loss);
+  template <class F>
+  void each_between(const Pair& p, F f) const;
+  bool has_gradient_at(const Pair& p, int64_t offset) const;
+  const Launch& column_op(const Pair& p) const;
+  const Operand* added(const Pair& p) const;
+  const float* added_vector(const Pair& p) const;
+  void compute(const MatmulJob& job, const float* added, Range rows, Range cols) const;
+  void begin_columns(const Pair& p, const MatmulJob& job, Range cols, float* readers);
   void read_columns(const Pair& p, const MatmulJob& job, Range cols, float* readers);
   void fill_ids(Pair& p) const;
   void prepare(BackwardPass& b, const Launch& l);
@@ -97,7 +108,7 @@ class ColumnLosses {
   std::vector<Pair> pairs_;
   size_t n_pairs_ = 0;  // of pairs_; others are kept for their memory
   std::vector<Target> targets_;
-  Buffer readers_, block_, sums_, pieces_;
+  Buffer readers_, own_, block_, sums_, pieces_;
 };
 
 }  // namespace dyc
