@@ -92,8 +92,9 @@ bool ColumnLossPairs::reads_all(const Launch& reader, const Launch& l) const {
 bool ColumnLossPairs::adds_vector(const Launch& l, uint32_t product) const {
   const uint32_t k = added_operand(plan_, l, plan_.launches[product]);
   const Operand& o = plan_.operands[l.operands + k];
-  if (!(o.kind == Operand::shared || l.count == 1) ||
-      graph_.sig_number(l.sig).x[k]->size() != graph_.sig_number(l.sig).y->rows())
+  const Dim& vector = *graph_.sig_number(l.sig).x[k];
+  if (!(o.kind == Operand::shared || l.count == 1) || vector.bd != 1 ||
+      vector.size() != graph_.sig_number(l.sig).y->rows())
     return false;
   const auto begin = plan_.launches.begin();
   return std::none_of(begin + product, plan_.launches.end(),

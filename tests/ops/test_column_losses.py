@@ -223,6 +223,58 @@ def test_full_gradients_of_what_is_between(dy: Any, loss: str) -> None:
     np.testing.assert_array_equal([s.gradient() for s in scores], expected["dscores"])
 
 
+@pytest.mark.parametrize("loss", ["one op", "softmax", "hinge"])
+def test_a_number_for_each_column_is_no_vector(dy: Any, loss: str) -> None:
+    """As many columns as rows: the sizes of what is added do not tell which it is."""
+    model = Model(dy, 1024, 1024, kind="batched", loss=loss)
+    numbers = 3 * np.random.RandomState(3).randn(1, 1024).astype("f4")
+
+    def losses(first: bool) -> Any:
+        dy.renew_cg()
+        model.x = [dy.lookup_batch(model.table, range(1024))]
+        product = model.w * model.x[0]
+        if first:
+            product.forward()
+        return model.losses([product + dy.inputTensor(numbers, batched=True)])
+
+    assert_same(model.backward(losses(False)), model.backward(losses(True)))
+
+
+@pytest.mark.parametrize("join", ["cmult", "add"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_product_whose_reader_is_no_loss(dy: Any, loss: str, join: str) -> None:
+    """The scores that the losses read have other shapes than expected; a launch that reads parameters stands
+    between the product and its reader."""
+    model = Model(dy, 1100, 260, kind="matmul", loss=loss)
+
+    def losses(first: bool) -> Any:
+        products = model.scores()
+        if first:
+            dy.forward(products)
+        if join == "cmult":
+            t = dy.tanh(model.b)
+            return model.losses([dy.cmult(p, t) for p in products])
+        return model.losses([p + dy.tanh(model.b * float(i)) for i, p in enumerate(products)])
+
+    got, expected = model.backward(losses(False)), model.backward(losses(True))
+    assert np.any(expected["dw"])
+    assert_same(got, expected)
+
+
+def test_a_softmax_that_others_read_too(dy: Any) -> None:
+    model = Model(dy, 1100, 260, loss="log_softmax")
+
+    def losses(first: bool) -> Any:
+        scores = model.scores()
+        if first:
+            dy.forward(scores)
+        total = model.losses(scores)
+        other = dy.tanh(dy.tanh(model.b))
+        return total + dy.esum([dy.dot_product(m, other) for m in model.mapped])
+
+    assert_same(model.backward(losses(False)), model.backward(losses(True)))
+
+
 def test_readers_recorded_later(dy: Any) -> None:
     model = Model(dy, 1200, 300)
     expected = model.separately()

@@ -24,21 +24,22 @@ void GradientClearing::begin(const std::vector<uint32_t>& live_nodes, uint32_t r
   }
   next_clear_.resize(n);
   outs_.resize(n);
-  // Copies of parameters are stored elsewhere: no operand is in them. So are results at the far end, which
-  // are cleared at once.
+  const auto is_elsewhere = [](const Launch& l) { return l.kind == OpKind::parameter || l.far; };
   for (uint32_t i = n; i-- > 0;) {
     const Launch& l = launches_.plan().launches[i];
-    outs_[i] = l.kind != OpKind::parameter && !l.far ? l.out : i + 1 < n ? outs_[i + 1] : INT64_MAX;
+    outs_[i] = !is_elsewhere(l) ? l.out : i + 1 < n ? outs_[i + 1] : INT64_MAX;
   }
   const bool sorted = std::is_sorted(outs_.begin(), outs_.end());
   last_reader_.assign(n, kNone);
   for (uint32_t i = 0; sorted && i < n; ++i)
     if (live_nodes[i]) note_reader(i);
+  // Results that are stored elsewhere are cleared at once: readers are found by offset, so none of theirs is.
   for (uint32_t i = 0; i < n; ++i) {
+    const Launch& l = launches_.plan().launches[i];
     const uint32_t reader = last_reader_[i];
     if (!live_nodes[i]) continue;
-    if (reader == kNone || i == root || launches_.plan().launches[i].kind == OpKind::parameter) {
-      clear(launches_.plan().launches[i]);
+    if (reader == kNone || i == root || is_elsewhere(l)) {
+      clear(l);
     } else {
       next_clear_[i] = first_clear_[reader];
       first_clear_[reader] = i;
