@@ -19,6 +19,14 @@ DYC_INLINE size_t exp_block(size_t n) {
   else return tuning::kExpBlock * I::lanes;
 }
 
+// e, which is in proportion to exp(far), with what rounding has taken from far = x - shift. It would be in
+// every term of a sum whose shift is large.
+template <class V>
+DYC_INLINE V with_lost(V e, V x, V shift, V far) {
+  const V back = far - x, lost = (x - (far - back)) - (back + shift);
+  return select(lost == lost, e + e * lost, e);
+}
+
 // The greatest element of each lane, and the sum of the exponentials below it: high + low.
 template <class I>
 struct ExpSum {
@@ -42,11 +50,8 @@ struct ExpSum {
   DYC_INLINE float greatest() const { return largest_of<I>(top); }
   // Of the exponentials below `shift`, which is greatest() or more.
   DYC_INLINE float sum(float shift) const {
-    // What rounding takes from the distance of a large shift would be in every term.
-    const V far = below(top, fill<I>(shift)), back = far - top;
-    const V lost = (top - (far - back)) - (back + shift);
-    const V term = (high + low) * exp_of(unless_empty(far));
-    return total_of<I>(select(lost == lost, term + term * lost, term));
+    const V far = below(top, fill<I>(shift)), term = (high + low) * exp_of(unless_empty(far));
+    return total_of<I>(with_lost(term, top, fill<I>(shift), far));
   }
 
  private:
@@ -92,11 +97,13 @@ DYC_INLINE typename I::V replaced(typename I::V x, size_t i, size_t v, float a) 
 }
 
 // What the loss -log_softmax(x)[v] and its gradient are made of.
-struct PickedLogSum {
-  float shift;   // greatest element
-  float others;  // sum of exp(x[i] - shift) over i != v
-  float own;     // x[v]
+template <class T>
+struct PickedLogSumOf {
+  T shift;   // greatest element
+  T others;  // sum of exp(x[i] - shift) over i != v
+  T own;     // x[v]
 };
+using PickedLogSum = PickedLogSumOf<float>;
 
 // The same while x is read.
 template <class I>
@@ -121,7 +128,7 @@ struct PickedLogSumReader {
 // take less time.
 template <class I>
 DYC_INLINE bool is_long_run(size_t n) {
-  return !is_thread_group<I> && n >= tuning::kLongRun;
+  return !is_thread_group<I> && I::lanes > 1 && n >= tuning::kLongRun;
 }
 
 // The sum of exp(x[i] - shift) over all i while x is read, and x[v].

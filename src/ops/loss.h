@@ -2,6 +2,7 @@
 #pragma once
 #include "ops/exp_sum.h"
 #include "ops/op.h"
+#include "ops/short_columns.h"
 
 namespace dyc {
 
@@ -23,6 +24,7 @@ struct PickNegLogSoftmax {
   static void check(const KernelArgs& m, const char* op) { check_ids(m, op); }
   template <class I>
   static void forward(const KernelArgs& m) {
+    if (is_short_column<I>(m.xs(0))) return short_forward<I>(m);
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       *m.yb(b) = picked_loss<I>(sum_of<I>(m.xb(0, b), m.xs(0), id_of(m, b)));
   }
@@ -30,6 +32,7 @@ struct PickNegLogSoftmax {
   template <class I>
   static void backward(const KernelArgs& m, uint32_t) {
     const size_t n = m.xs(0);
+    if (is_short_column<I>(n)) return short_backward<I>(m);
     for (uint32_t b = 0; b < m.yd->bd; ++b) {
       const float* x = m.xb(0, b);
       float* dx = m.dxb(0, b);
@@ -61,6 +64,53 @@ struct PickNegLogSoftmax {
   }
 
  private:
+  // Short columns, whose exponentials e gets; v: the index of each.
+  template <class I>
+  static DYC_INLINE PickedLogSumOf<typename I::V> short_sum(ShortColumns<I>& e, typename I::V v) {
+    using V = typename I::V;
+    const V shift = e.greatest(-0x1.fffffep127f);
+    V own{};
+    for (size_t i = 0; i < e.n; ++i) own = select(v == static_cast<float>(i), e.row[i], own);
+    e.apply(shift, [](V a, V s) DYC_LAMBDA {
+      const V far = below(a, s);
+      return with_lost(exp_term(far), a, s, far);
+    });
+    return {shift,
+            e.sum([&](size_t i) DYC_LAMBDA { return select(v == static_cast<float>(i), V{}, e.row[i]); }),
+            own};
+  }
+  template <class I>
+  static DYC_INLINE typename I::V ids_of(const KernelArgs& m, size_t j, int count) {
+    typename I::V v{};
+    for (int k = 0; k < count; ++k) v[k] = static_cast<float>(m.ids[j + static_cast<size_t>(k)]);
+    return v;
+  }
+  template <class I>
+  static DYC_INLINE void short_forward(const KernelArgs& m) {
+    if constexpr (I::lanes > 1) {
+      each_lanes<I>(m.yd->bd, [&](size_t j, int count) DYC_LAMBDA {
+        ShortColumns<I> e(m.x[0] + j * m.xs(0), m.xs(0), count);
+        const auto s = short_sum<I>(e, ids_of<I>(m, j, count));
+        const auto far = (s.shift - s.own) + log_of(s.others + exp_of(s.own - s.shift));
+        TailChunk<I>{count}.put(m.out() + j, select(s.own == s.shift, log1p_of(s.others), far));
+      });
+    }
+  }
+  template <class I>
+  static DYC_INLINE void short_backward(const KernelArgs& m) {
+    if constexpr (I::lanes > 1) {
+      each_lanes<I>(m.yd->bd, [&](size_t j, int count) DYC_LAMBDA {
+        const size_t n = m.xs(0);
+        ShortColumns<I> e(m.x[0] + j * n, n, count);
+        const auto v = ids_of<I>(m, j, count), dy = TailChunk<I>{count}.get(m.dy + j);
+        const auto s = short_sum<I>(e, v);
+        const auto scale = dy * (1.f / (s.others + exp_of(below(s.own, s.shift))));
+        e.add(m.dx + j * n, [&](size_t i) DYC_LAMBDA {
+          return scale * select(v == static_cast<float>(i), -s.others, e.row[i]);
+        });
+      });
+    }
+  }
   template <class I>
   static DYC_INLINE PickedLogSum sum_of(const float* x, size_t n, size_t v) {
     Reader<I> r;

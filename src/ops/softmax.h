@@ -2,6 +2,7 @@
 #pragma once
 #include "ops/exp_sum.h"
 #include "ops/op.h"
+#include "ops/short_columns.h"
 
 namespace dyc {
 
@@ -93,7 +94,8 @@ struct Softmax {
   };
   template <class V>
   static DYC_INLINE V element(const Summary& s, V x) {
-    return exp_of(below(x, s.shift)) * s.scale;
+    const V shift = s.shift - V{}, far = below(x, shift);
+    return with_lost(exp_of(far), x, shift, far) * s.scale;
   }
   template <class I>
   static DYC_INLINE float loss(const Summary& s) {
@@ -120,6 +122,7 @@ struct LogSoftmax {
   template <class I>
   static void forward(const KernelArgs& m) {
     const size_t n = m.xd[0]->rows(), columns = m.xd[0]->cols() * m.xd[0]->bd;
+    if (is_short_column<I>(n)) return short_forward<I>(m.x[0], m.out(), n, columns);
     for (size_t j = 0; j < columns; ++j) {
       const float* x = m.x[0] + j * n;
       float* y = m.out() + j * n;
@@ -130,6 +133,7 @@ struct LogSoftmax {
   template <class I>  // dx = dy - exp(y) * sum(dy)
   static void backward(const KernelArgs& m, uint32_t) {
     const size_t n = m.xd[0]->rows(), columns = m.xd[0]->cols() * m.xd[0]->bd;
+    if (is_short_column<I>(n)) return short_backward<I>(m, n, columns);
     for (size_t j = 0; j < columns; ++j) {
       const float *y = m.y + j * n, *dy = m.dy + j * n;
       float* dx = m.dx + j * n;
@@ -166,6 +170,31 @@ struct LogSoftmax {
   }
 
  private:
+  template <class I>
+  static DYC_INLINE void short_forward(const float* x, float* y, size_t n, size_t columns) {
+    if constexpr (I::lanes > 1) {
+      using V = typename I::V;
+      each_lanes<I>(columns, [&](size_t j, int count) DYC_LAMBDA {
+        ShortColumns<I> c(x + j * n, n, count), e = c;
+        const V top = c.greatest(-__builtin_inff()), shift = select(top == -__builtin_inff(), V{}, top);
+        e.apply(shift, [](V a, V s) DYC_LAMBDA { return exp_of(below(a, s)); });
+        const V log_sum = log_of(e.sum([&](size_t i) DYC_LAMBDA { return e.row[i]; }));
+        c.put(y + j * n, [&](size_t i) DYC_LAMBDA { return below(c.row[i], shift) - log_sum; });
+      });
+    }
+  }
+  template <class I>
+  static DYC_INLINE void short_backward(const KernelArgs& m, size_t n, size_t columns) {
+    if constexpr (I::lanes > 1) {
+      using V = typename I::V;
+      each_lanes<I>(columns, [&](size_t j, int count) DYC_LAMBDA {
+        ShortColumns<I> e(m.y + j * n, n, count), dy(m.dy + j * n, n, count);
+        e.apply(V{}, [](V a, V) DYC_LAMBDA { return exp_of(a); });
+        const V s = dy.sum([&](size_t i) DYC_LAMBDA { return dy.row[i]; });
+        e.add(m.dx + j * n, [&](size_t i) DYC_LAMBDA { return dy.row[i] - s * e.row[i]; });
+      });
+    }
+  }
   template <class I>
   static DYC_INLINE Summary summary_of(const float* x, size_t n) {
     if (is_long_run<I>(n)) {

@@ -1,6 +1,6 @@
 // Numbers that decide in which order ops go through memory. Chosen by reasoning for 32 KB of first-level
-// cache; none is measured. kFilterPiece, kSumBlock, kExpBlock and kLongRun change results: the order
-// of sums.
+// cache; none is measured. kFilterPiece, kSumBlock, kExpBlock, kShortColumn and kLongRun change results:
+// the order of sums.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +13,7 @@ constexpr int64_t kPoolingRows = 512;  // rows of x whose maxima are kept while 
 constexpr int64_t kSmallWindow = 16;   // elements of a window of x that are compared without branches
 constexpr uint32_t kSumBlock = 16;    // terms of a long sum that are added up before rounding is looked after
 constexpr size_t kExpBlock = 64;      // vectors of a run whose exponentials are added up at once
+constexpr size_t kShortColumn = 16;   // rows up to which losses have a column in each lane
 constexpr size_t kLongRun = 512;      // elements of a softmax that is read in such blocks
 constexpr uint32_t kFilterPiece = 6;  // filters of one piece, where their gradient is a sum over a launch
 

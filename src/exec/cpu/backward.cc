@@ -228,6 +228,16 @@ void CpuExecutor::back_per_node_range(const Launch& l, uint32_t begin, uint32_t 
   const OpInfo& info = op_info(l.op);
   const float* v = values();
   float* g = grads();
+  if (joins_columns(l)) {
+    if (!wanted(l, 0)) return;
+    const Sig& sig = graph_.sig_number(l.sig);
+    const int64_t size = sig.x[0]->size();
+    return each_joined(l, begin, end, [&](KernelArgs m, uint32_t i) {
+      m.dy = g + l.out + int64_t{i} * sig.size;
+      m.dx = g + plan_.operands[l.operands].base + i * size;
+      k.backward(m, 0);
+    });
+  }
   const float *few_x[kFewArguments], **x = few_x;
   float *few_dx[kFewArguments], **dx = few_dx;
   std::vector<const float*> many_x;

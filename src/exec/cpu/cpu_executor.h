@@ -1,6 +1,6 @@
 // Runs launches on the CPU, forward and backward.
 //
-// 73 methods and 13 fields, the methods short: the kinds of launches (element-wise, per node, custom, matmul,
+// 76 methods and 13 fields, the methods short: the kinds of launches (element-wise, per node, custom, matmul,
 // lookup), each in a file of its own (forward.cc, backward.cc, custom.cc, matmul.cc, fused_group.cc), call
 // each other within fused groups for every launch, and share the buffers of columns and products below, which
 // keep their memory.
@@ -84,6 +84,9 @@ class CpuExecutor final : public Executor {
   void dispatch(const Launch& l);
   void run_range(const Launch& l, uint32_t begin, uint32_t end);
   void run_per_node_range(const Launch& l, uint32_t begin, uint32_t end);
+  bool joins_columns(const Launch& l) const;
+  template <class F>
+  void each_joined(const Launch& l, uint32_t begin, uint32_t end, F f) const;
   void run_tile(const Launch& l, size_t begin, size_t end);
   void back_tile(const Launch& l, size_t begin, size_t end);
   void run_unary(const Launch& l);
@@ -191,6 +194,30 @@ void CpuExecutor::for_nodes(const Launch& l, bool parallel, F&& f) {
   for (const Dim* d : graph_.sig_number(l.sig).x) work += d->size();
   const size_t grain = work >= kFlatGrain ? 1 : kFlatGrain / (work + 1) + 1;
   parallel_for(l.count, grain, f);
+}
+
+// f(arguments, first node) for runs of nodes as one node with all their batch items.
+template <class F>
+void CpuExecutor::each_joined(const Launch& l, uint32_t begin, uint32_t end, F f) const {
+  const Sig& sig = graph_.sig_number(l.sig);
+  const bool has_ids = op_info(l.op).ids();
+  const int64_t size = sig.x[0]->size();
+  const uint32_t batch = sig.y->bd, most = kJoinedItems / batch;
+  Dim xd = *sig.x[0], yd = *sig.y;
+  const Dim* const dims[] = {&xd};
+  uint32_t ids[kJoinedItems];
+  for (uint32_t i = begin; i < end; i += most) {
+    const uint32_t n = std::min(most, end - i);
+    uint32_t n_ids = 0;
+    for (uint32_t k = i; has_ids && k < i + n; ++k) {
+      const Graph::Ids of = graph_.ids(plan_.nodes[l.nodes + k]);
+      for (uint32_t b = 0; b < batch; ++b) ids[n_ids++] = of.data[of.n > 1 ? b : 0];
+    }
+    xd.bd = yd.bd = batch * n;
+    const float* const x = values() + plan_.operands[l.operands].base + i * size;
+    const float* const y = values() + l.out + int64_t{i} * sig.size;
+    f(KernelArgs{dims, &yd, &x, y, nullptr, nullptr, 1, sig.attrs.data(), ids, n_ids}, i);
+  }
 }
 
 }  // namespace dyc

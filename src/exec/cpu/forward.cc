@@ -139,8 +139,19 @@ void CpuExecutor::run_per_node(const Launch& l) {
   });
 }
 
+// Does the op compute column by column, and are the columns of all nodes one after the other?
+bool CpuExecutor::joins_columns(const Launch& l) const {
+  const ColumnRole role = op_info(l.op).column_role;
+  if (l.kind != OpKind::per_node || role == ColumnRole::none || !l.uniform) return false;
+  const Sig& sig = graph_.sig_number(l.sig);
+  return plan_.operands[l.operands].kind == Operand::contiguous && sig.x[0]->bd == sig.y->bd &&
+         2 * sig.y->bd <= kJoinedItems;
+}
+
 void CpuExecutor::run_per_node_range(const Launch& l, uint32_t begin, uint32_t end) {
   const OpKernels& k = kernels_.ops[l.op];
+  if (joins_columns(l))
+    return each_joined(l, begin, end, [&](const KernelArgs& m, uint32_t) { k.forward(m); });
   const OpInfo& info = op_info(l.op);
   float* base = graph_.values_arena.base();
   const float* few[kFewArguments];

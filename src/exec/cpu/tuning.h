@@ -16,6 +16,7 @@ constexpr int64_t kChunksPerThread = 4, kMostChunks = 64;
 
 // ---- ops that compute node by node
 constexpr uint32_t kFewArguments = 8;  // of a node, whose addresses are kept on the stack
+constexpr uint32_t kJoinedItems = 64;  // batch items of nodes that are computed as one
 
 // ---- element-wise groups and fused groups
 constexpr size_t kTile = 2048;       // floats that go through all launches at once: first-level cache
