@@ -409,19 +409,20 @@ print(peak() - before)
 
 
 @pytest.mark.parametrize(
-    "loss",
+    "loss, results",
     [
-        "dy.pickneglogsoftmax",
-        "lambda s, v: dy.pickneglogsoftmax(s + b, v)",
-        "lambda s, v: -dy.pick(dy.log_softmax(b + s), v)",
-        "lambda s, v: -dy.pick_batch(dy.log_softmax(s), [v])",
-        "lambda s, v: -dy.log(dy.softmax(s + b)[v])",
-        "dy.hinge",
+        ("dy.pickneglogsoftmax", 1),
+        ("lambda s, v: dy.pickneglogsoftmax(s + b, v)", 2),
+        ("lambda s, v: -dy.pick(dy.log_softmax(b + s), v)", 3),
+        ("lambda s, v: -dy.pick_batch(dy.log_softmax(s), [v])", 2),
+        ("lambda s, v: -dy.log(dy.softmax(s + b)[v])", 3),
+        ("dy.hinge", 1),
     ],
 )
-def test_memory_of_a_step(loss: str) -> None:
+def test_memory_of_a_step(loss: str, results: int) -> None:
     environment = {**os.environ, "DYNET_COMPAT_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", STEP, loss], capture_output=True, text=True, env=environment, check=True
     )
-    assert float(done.stdout) < 40  # values and gradients of the scores would be 144
+    # values and gradients would be 144 for each result of the size of the scores
+    assert float(done.stdout) < min(40 * results, 85)

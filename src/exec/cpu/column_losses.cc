@@ -140,7 +140,7 @@ void ColumnLosses::forward(uint32_t loss) {
   e_.counters.launches += launches;
   e_.counters.nodes += launches * l.count;
   const MatmulJob job = e_.new_job(e_.plan_.launches[l.product]);
-  const int64_t kept = std::max(kKeptFloats / job.m, job.n * kKeptPercent / 100);
+  const int64_t kept = std::max(kKeptFloats / job.m, job.n * kKeptPercent * (launches - 1) / 100);
   p.kept = kept >= job.n ? job.n : kept / kLossColumns * kLossColumns;
   p.summaries.resize(static_cast<size_t>(job.n));
   const ColumnLossKernels& kernels = e_.kernels_.ops[column_op(p).op].column_loss;

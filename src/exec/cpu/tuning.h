@@ -41,9 +41,10 @@ constexpr int64_t kLossColumns = 64;  // that go through a block of rows at once
 constexpr int64_t kLossGradientColumns = 32, kLossGradientRows = 64;  // of a chunk, backward
 constexpr int64_t kLossGroups =
     4;  // blocks of columns that threads share, backward (one thread has one block)
-// Results that are kept for backward: all up to so many, else that many or a share of them. The others are
-// computed again, which takes a third more multiplications. All of them and their gradients, which the real
-// DyNet stores, would be 200 percent; with 40 a step takes at most a quarter of that.
+// Results that are kept for backward: all up to so many, else that many or a share of them, for each launch
+// whose results are not stored. The others are computed again, which takes a third more multiplications. The
+// results of a launch and their gradients, which the real DyNet stores, would be 200 percent; with 40 a step
+// takes at most a quarter of that.
 constexpr int64_t kKeptFloats = 6 << 20, kKeptPercent = 40;
 
 // ---- custom ops: chunks per thread of pieces that are items, and of pieces that add to one gradient
