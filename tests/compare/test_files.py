@@ -167,6 +167,26 @@ def test_what_varies_is_no_difference(base: Path, command: Any, monkeypatch: pyt
     assert "differs in each run" in done.out
 
 
+def test_names_that_vary_are_no_difference(base: Path, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models and logs with the time in their name, of which each run writes others."""
+    monkeypatch.setenv("FILES", "named")
+    done = command(*SELF, "source/saver.py", base)
+    assert done.status == 0, done.out
+    renamed = [f for f in done.result["files"] if f["is_renamed"]]
+    assert len(renamed) == 7 and all(None not in f["sizes"] for f in renamed), renamed
+    assert "another name in each run" in done.report
+
+
+def test_contents_under_names_that_vary(base: Path, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FILES", "named, other numbers")
+    done = command(*SELF, "source/saver.py", base)
+    assert done.status == 1, done.out
+    assert done.result["first"]["place"].endswith("step2.data")
+    monkeypatch.setenv("FILES", "named, one more")
+    done = command(*SELF, "source/saver.py", base)
+    assert done.status == 1, done.out
+
+
 CONTENTS = {
     "bytes": (b"\0\1", b"\0\1", 0.0),
     "other bytes": (b"\0\1", b"\0\2", float("inf")),

@@ -31,6 +31,7 @@ class OutputFile:
     verdict: str  # "same bytes", "same numbers", "differs", "varies" from run to run, or where it is missing
     detail: str = ""
     difference: Optional[float] = None  # the largest relative one, of numbers
+    is_renamed: bool = False  # the script gives it another name in each run
 
     @property
     def is_equal(self) -> bool:
@@ -44,17 +45,23 @@ def shown_name(path: str) -> str:
     return os.path.relpath(path, current) if path.startswith(current.rstrip(os.sep) + os.sep) else path
 
 
-def compare(theirs: Run, ours: Run, rtol: float) -> list[OutputFile]:
-    """All files that the two runs wrote or removed, by name."""
+def compare(theirs: Run, ours: Run, rtol: float, names: Optional[dict[str, str]] = None) -> list[OutputFile]:
+    """All files that the two runs wrote or removed, by name.
+
+    Args:
+        names: path of a file of ours -> what the reference called it, where that differs in each run.
+    """
     found = []
     sides = (theirs, ours)
-    for path in sorted({*theirs.files, *ours.files}):
-        files = [run.files.get(path) for run in sides]
+    renamed = names or {}
+    written = (theirs.files, {renamed.get(path, path): file for path, file in ours.files.items()})
+    for path in sorted({*written[0], *written[1]}):
+        files = [side.get(path) for side in written]
         sizes = [None if file is None else file.stat().st_size for file in files]
-        one = OutputFile(shown_name(path), sizes, "same bytes")
+        one = OutputFile(shown_name(path), sizes, "same bytes", is_renamed=path in renamed.values())
         if files[0] is None or files[1] is None:
             one.verdict = f"only on {sides[files[0] is None].side.name}"
-        elif path.endswith(".meta") and all(path[:-5] + ".data" in run.files for run in sides):
+        elif path.endswith(".meta") and all(path[:-5] + ".data" in side for side in written):
             one.verdict = _INDEX
         else:
             _fill(one, _content(files[0], theirs), _content(files[1], ours), rtol)
@@ -64,6 +71,23 @@ def compare(theirs: Run, ours: Run, rtol: float) -> list[OutputFile]:
             side = sides[path in ours.removed].side.name
             found.append(OutputFile(shown_name(path), [None, None], f"removed only on {side}"))
     return found
+
+
+def names_that_vary(theirs: Run, again: Run, other: Run) -> dict[str, str]:
+    """Path of a file in the other run -> its path in the first, of files that the script gives a new name in
+    each run, such as the time: in the order in which they were written.
+
+    Args:
+        again: the first run once more, which tells these files from those that only one side writes.
+    """
+    unlike = [path for path in theirs.files if path not in again.files and path not in other.files]
+    found = [path for path in other.files if path not in theirs.files]
+    sides = [
+        sorted(paths, key=lambda path: (run.files[path].stat().st_mtime_ns, os.path.splitext(path)[1]))
+        for paths, run in ((unlike, theirs), (found, other))
+    ]
+    endings = [[os.path.splitext(path)[1] for path in paths] for paths in sides]
+    return dict(zip(sides[1], sides[0])) if endings[0] == endings[1] else {}
 
 
 def _content(file: Path, run: Run) -> bytes:

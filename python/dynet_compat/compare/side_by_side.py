@@ -12,7 +12,7 @@ from typing import Any, Optional
 from .diff import DiffResult, Divergence, RunDiff, repeatable
 from .errors import CannotCompare
 from .locate import OpLocator, focus_of
-from .output_files import OutputFile, compare
+from .output_files import OutputFile, compare, names_that_vary
 from .runs import Run, ScriptRunner, Side
 
 KINDS = ("recording", "forward", "backward", "update", "script")
@@ -144,7 +144,7 @@ class SideBySide:
         if result.first is not None:
             self._explain(theirs)
         elif not all(file.is_equal for file in result.files):
-            self._explain_files(theirs)
+            self._explain_files(theirs, ours)
         if result.first is None:
             result.status = "equal"
             result.message = f"equal within {self.rtol:g}"
@@ -230,11 +230,14 @@ class SideBySide:
                     "take longer than the script itself"
                 )
 
-    def _explain_files(self, theirs: Run) -> None:
+    def _explain_files(self, theirs: Run, ours: Run) -> None:
         """Files that differ: from themselves, too, in a second run of the reference?"""
         result = self.result
         again = self._start(self.reference, "check")
-        varying = {file.name for file in compare(theirs, again, self.rtol) if not file.is_equal}
+        names = names_that_vary(theirs, again, ours)
+        result.files = compare(theirs, ours, self.rtol, names)
+        others = compare(theirs, again, self.rtol, names_that_vary(theirs, again, again))
+        varying = {file.name for file in others if not file.is_equal}
         for file in result.files:
             if not file.is_equal and file.name in varying:
                 file.verdict = "varies"

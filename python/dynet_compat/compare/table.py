@@ -98,6 +98,8 @@ def file_rows(result: Result) -> list[Row]:
             verdict += f", {file.difference:.1g}"
         if file.verdict == "differs":
             verdict += f": {file.detail}"
+        if file.is_renamed:
+            verdict += "; another name in each run"
         rows.append([file.name, *("-" if size is None else f"{size:,}" for size in file.sizes), verdict])
     if len(result.files) > _MOST_FILES:
         rows.append([f"and {len(result.files) - _MOST_FILES} more", "", "", ""])

@@ -44,6 +44,20 @@ if FILES == "time":
 
     with open("log.txt", "w") as file:
         file.write(f"took {time.time() % 1} s\n")
+if FILES.startswith("named"):
+    import uuid
+
+    for number in range(3):
+        folder = f"runs/{uuid.uuid4().hex}"
+        os.makedirs(folder)
+        other = 1.01 if FILES == "named, other numbers" and OURS and number == 2 else 1.0
+        W.scale(other)
+        dy.save(f"{folder}/step{number}", [W])
+        W.scale(1 / other)
+    with open(f"log-{uuid.uuid4().hex}.txt", "w") as file:
+        file.write("done\n")
+    if FILES == "named, one more" and OURS:
+        open(f"log-{uuid.uuid4().hex}.txt", "w").close()
 if "and more" in sys.argv:
     sys.argv = [sys.argv[0], base, "native"]
     import writing
