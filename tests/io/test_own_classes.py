@@ -230,6 +230,36 @@ def test_objects_come_back_as_they_were(program: Folder, own: Any, protocol: int
     ]
 
 
+DATA = """
+import dataclasses
+from test_own_classes import RAN
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    size: int
+    words: list = dataclasses.field(default_factory=list)
+    limit: dataclasses.InitVar[int] = 3
+    def __post_init__(self, limit): RAN.append("init")
+@dataclasses.dataclass(frozen=True, slots=True)
+class More(Options):
+    name: str = ""
+class Other(Options): pass
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="no data classes with slots")
+def test_data_classes_with_slots(program: Folder) -> None:
+    """Python gives frozen ones a __setstate__(), which only sets the fields."""
+    program.write("data.py", DATA)
+    data = program.module("data")
+    for item in (data.Options(1, ["a"]), data.More(2, [], name="x"), data.Other(3)):
+        for protocol in range(2, 6):
+            found = program.read(pickle.dumps(item, protocol))
+            assert type(found) is type(item) and found == item and RAN == []
+    make = b"\x80\x02" + G("Options", "data") + b")\x81"
+    program.refuses(make + b"](I1\neb.", "has 2 fields")
+    program.refuses(make + b"}Vsize\nI1\nsb.", "has 2 fields")
+
+
 def runs_nothing(program: Folder, data: bytes) -> None:
     """Whether it loads or not."""
     try:

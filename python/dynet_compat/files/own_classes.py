@@ -308,7 +308,7 @@ def _refusal(cls: type) -> Optional[str]:
     """Why objects of a class cannot be made without its code; None if they can."""
     for c in bases_of(cls):
         for name in ("__setstate__", "__del__"):
-            if name in attributes_of(c):
+            if name in attributes_of(c) and not _is_of_data_classes(attributes_of(c)[name]):
                 return f"has a {name}(), which would run with what the file says"
     return None
 
@@ -321,6 +321,21 @@ def hashes_by_itself(cls: type) -> bool:
         if "__hash__" in attributes_of(c) or "__eq__" in attributes_of(c):
             return False
     return False
+
+
+def _is_of_data_classes(method: Any) -> bool:
+    """Whether it is what `dataclass(frozen=True, slots=True)` gives a class, which only sets its fields."""
+    given = (module_attributes("dataclasses") or {}).get("_dataclass_setstate")
+    return given is not None and method is given
+
+
+def _fields_in_state(cls: type) -> Optional[list[str]]:
+    """Names of the fields of such a class, whose state is a list of their values; None of other classes."""
+    if not any(_is_of_data_classes(attributes_of(c).get("__setstate__")) for c in bases_of(cls)):
+        return None
+    key = "__dataclass_fields__"
+    fields: Any = next((attributes_of(c)[key] for c in bases_of(cls) if key in attributes_of(c)), {})
+    return [name for name, field in fields.items() if repr(field._field_type) == "_FIELD"]
 
 
 def fields_of(cls: type) -> tuple[str, ...]:
@@ -368,6 +383,13 @@ def set_state(target: Any, state: Any) -> None:
     cls = target if is_class(target) else type(target)
     shared = is_class(target) or any(c is enum.Enum for c in bases_of(cls))
     expect(not shared, f"a state for {name_of(cls)}, which the program shares")
+    fields = _fields_in_state(cls)
+    if fields is not None:
+        expect(type(state) is list and len(state) == len(fields), f"{name_of(cls)} has {len(fields)} fields")
+        parts: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        for name, value in zip(fields, state):
+            parts[type(_descriptor(cls, name)) is types.MemberDescriptorType][name] = value
+        state = parts
     attributes, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
     for part in (attributes, slots):
         expect(part is None or type(part) is dict, "a state that is no dictionary")
