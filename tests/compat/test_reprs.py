@@ -103,6 +103,26 @@ def test_trainers_builders_states(dy: Any) -> None:
 
 
 @ours
+def test_builders_and_states_written_in_python(dy: Any) -> None:
+    pc = dy.ParameterCollection()
+    assert repr(dy.NaryTreeLSTMBuilder(2, 1, 3, 4, pc)) == (
+        "<NaryTreeLSTMBuilder: 1 layer, 3 -> 4, in /nary-tree-lstm-builder/>"
+    )
+    assert repr(dy.UnidirectionalTreeLSTMBuilder(1, 3, 3, pc)).startswith(
+        "<UnidirectionalTreeLSTMBuilder: 1 layer, 3 -> 3, in /"
+    )
+    assert repr(dy.StandardSoftmaxBuilder(3, 4, pc)) == (
+        "<StandardSoftmaxBuilder: 3 -> 4 classes, in /standard-softmax-builder/>"
+    )
+    assert repr(dy.SoftmaxBuilder()) == "<SoftmaxBuilder: 0 -> 0 classes>"
+    state = dy.StackedRNNState([dy.GRUBuilder(1, n, n + 1, pc).initial_state() for n in (2, 3)])
+    assert repr(state.add_input(dy.inputVector([1, 2]))) == (
+        "<StackedRNNState: <RNNState of GRUBuilder: after 1 input, output {3}>, "
+        "<RNNState of GRUBuilder: after 1 input, output {4}>>"
+    )
+
+
+@ours
 def test_tensors_and_initialisers(dy: Any) -> None:
     assert repr(dy.inputVector([1, 2]).tensor_value()) == "<Dynet Tensor:float {2}, [1., 2.]>"
     assert repr(dy.inputVector([1, 2]).tensor_value().argmax()) == "<Dynet Tensor:int {1}, 1>"

@@ -14,7 +14,13 @@ class PythonBuilder:
     """What the builders that are written in Python share."""
 
     _name = ""
+    _sizes = slice(0, 3)  # of `spec`: layers, size of an input, size of an output
     model: Any
+
+    def __repr__(self) -> str:
+        from ..inspection.reprs import described
+
+        return described(self)
 
     def param_collection(self) -> Any:
         """The builder's own part of its model.
@@ -104,11 +110,6 @@ class BiRNNBuilder(PythonBuilder):
         """
         num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers = spec
         return cls(num_layers, input_dim, hidden_dim, model, rnn_builder_factory, builder_layers)
-
-    def __repr__(self) -> str:
-        from ..inspection.reprs import described
-
-        return described(self)
 
     def set_dropout(self, p: float) -> None:
         """Rate of dropout of all builders.
@@ -306,3 +307,6 @@ class StackedRNNState:
             [1, 1]
         """
         return [state.s() for state in self.states]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {', '.join(map(repr, self.states))}>"

@@ -92,6 +92,11 @@ class SoftmaxBuilder:
     _pc: Any = None
     _spec: tuple[Any, ...] = ()
 
+    def __repr__(self) -> str:
+        from ..inspection.reprs import described
+
+        return described(self)
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Methods that mean the same as here have the same documentation."""
         super().__init_subclass__(**kwargs)

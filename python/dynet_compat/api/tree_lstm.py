@@ -295,6 +295,7 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         ((4,), 1)
     """
 
+    _sizes = slice(1, 4)
     _name = "NaryTreeLSTMBuilder"
 
     def __init__(self, N: int, layers: int, input_dim: int, hidden_dim: int, model: Any) -> None:

@@ -100,11 +100,14 @@ def _state(s: RNNState) -> str:
 def _builder(b: Any) -> str:
     spec = getattr(b, "spec", None)
     sizes = ""
-    if isinstance(spec, tuple) and len(spec) >= 3:
-        sizes = f"{count(spec[0], 'layer')}, {spec[1]} -> {spec[2]}"
+    if hasattr(b, "_num_classes"):  # a softmax builder
+        sizes = f"{b._input_dim} -> {count(b._num_classes, 'class', 'classes')}"
+    elif isinstance(spec, tuple) and len(spec) >= 3:
+        layers, from_size, to_size = spec[getattr(b, "_sizes", slice(0, 3))]
+        sizes = f"{count(layers, 'layer')}, {from_size} -> {to_size}"
     try:
         place = f"in {b.param_collection().name()}"
-    except ValueError:  # made without a collection
+    except (ValueError, NotImplementedError):  # made without a collection
         place = ""
     inside = ", ".join(part for part in (sizes, place) if part)
     return f"<{type(b).__name__}: {inside}>" if inside else f"<{type(b).__name__}>"
