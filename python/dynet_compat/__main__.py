@@ -67,7 +67,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
         return info.main(chosen.json)
     if not chosen.module and not os.path.isfile(chosen.script):
-        parser.error(f"no such file: {chosen.script}")
+        what = "not a regular file" if os.path.exists(chosen.script) else "no such file"
+        parser.error(f"{what}: {chosen.script}")
     try:
         trusted = [check_name("--trust", name) for name in chosen.trust]
     except ValueError as error:

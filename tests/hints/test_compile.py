@@ -221,6 +221,14 @@ def test_nested(tmp_path: Path, text: str) -> None:
     assert hints_file.parse(hints_file.to_text(hints).encode()) == hints
 
 
+def test_many_branches(tmp_path: Path) -> None:
+    """Each elif lies inside the one before: more than the analysis can descend, and no fault to report."""
+    branches = "".join(f"elif b == {i}: x = W * b\n" for i in range(1500))
+    script = written(tmp_path, "if b == 0: pass\n" + branches)
+    found = compiler.compile_script(str(script), str(tmp_path / "script.dyhints"))
+    assert len(found.problems) == 1 and "nested too deeply" in found.problems[0], found.problems
+
+
 @pytest.mark.parametrize("element", ["(1, 'a')", "'word': [-1.0, 2]"])
 def test_data_in_the_source(tmp_path: Path, element: str) -> None:
     """A line of a megabyte is read in seconds, and what uses it is analysed."""

@@ -61,6 +61,8 @@ def compile_script(
         )
     except LoadError:
         raise
+    except RecursionError:
+        return _failed(script, root, "statements or expressions nested too deeply to be analysed")
     except Exception as error:  # a fault of ours must not cost the user more than the hints
         why = f"the analysis failed ({type(error).__name__}: {error}); please report it"
         return _failed(script, root, why)
