@@ -51,7 +51,8 @@ def build(command: list[str]) -> int:
     if process.returncode:
         sys.stdout.write("".join(output))
         return process.returncode
-    print(f"Built and installed in {clock(time.monotonic() - started)}.", flush=True)
+    done = "Built and installed" if "install" in command else "Built"
+    print(f"{done} in {clock(time.monotonic() - started)}.", flush=True)
     return 0
 
 
