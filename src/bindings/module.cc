@@ -42,6 +42,19 @@ PyObject* graph_object = nullptr;
 PyObject* renew_hook = nullptr;
 Clock::time_point renew_hook_rests{};
 
+// The hook's own line is none of the script's.
+void leave_hook_out_of_traceback() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (traceback && PyTraceBack_Check(traceback)) {
+    PyObject* next = reinterpret_cast<PyObject*>(reinterpret_cast<PyTracebackObject*>(traceback)->tb_next);
+    Py_XINCREF(next);
+    Py_DECREF(traceback);
+    traceback = next;
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
 // A float that the hook returns is the seconds for which it rests. False: an error is set, one that a handler
 // of a signal raised meanwhile.
 bool call_renew_hook() {
@@ -57,6 +70,7 @@ bool call_renew_hook() {
   }
   Py_DECREF(hook);
   Py_XDECREF(result);
+  if (!result) leave_hook_out_of_traceback();
   return result != nullptr;
 }
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable
@@ -255,10 +256,12 @@ def test_signals_arrive_in_the_first_renewal(
     before = signal.signal(signal.SIGALRM, handler)
     try:
         monkeypatch.setattr(rewriter.ast, "parse", interrupted)
-        with pytest.raises(kind):
+        with pytest.raises(kind) as raised:
             dy.renew_cg()
     finally:
         signal.signal(signal.SIGALRM, before)
+    names = [at.name for at in traceback.extract_tb(raised.value.__traceback__)]
+    assert names == ["test_signals_arrive_in_the_first_renewal", "interrupted", "handler"]
     assert module.f.__code__ is code
     dy.renew_cg()
     assert module.f.__code__ is not code, "after the signal the next renew_cg() looks at the modules again"

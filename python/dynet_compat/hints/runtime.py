@@ -43,6 +43,7 @@ LINES = "lines"  # of DYNET_COMPAT_REPORT: with the lines that recorded ops outs
 _AT = (0, 1, 3, 15, 63, 255)
 
 _OWN_FOLDER = os.path.dirname(os.path.realpath(__file__)) + os.sep
+_LIBRARY = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
 _MODULE_ATTRIBUTE = types.ModuleType.__getattribute__
 
 _log = logging.getLogger("dynet_compat")
@@ -99,6 +100,9 @@ class Active:
             due = self.waiting.due()
             if due and not _is_traced():
                 self._timed(self._look_at_waiting, due)
+        except BaseException as error:  # by a handler of a signal: its traceback is that of the script
+            error.__traceback__ = _of_handler(error.__traceback__)
+            raise error
         finally:
             if locked:
                 self._free.release()
@@ -261,6 +265,20 @@ def _is_of_analysis(error: Exception) -> bool:
         frame = frame.tb_next
     file = frame.tb_frame.f_code.co_filename if frame else ""
     return file == ast.__file__ or os.path.realpath(file).startswith(_OWN_FOLDER)
+
+
+def _of_handler(at: Optional[types.TracebackType]) -> Optional[types.TracebackType]:
+    """What of a traceback lies below hints and the standard library's functions that they call."""
+    while at is not None and _is_of_hints(at.tb_frame.f_code.co_filename):
+        at = at.tb_next
+    return at
+
+
+def _is_of_hints(file: str) -> bool:
+    path = os.path.realpath(file)
+    if file.startswith("<frozen ") or path.startswith(os.path.dirname(os.path.dirname(_OWN_FOLDER)) + os.sep):
+        return True
+    return path.startswith(_LIBRARY) and "site-packages" not in path and "dist-packages" not in path
 
 
 def is_own(path: str, folder: str) -> bool:
