@@ -69,6 +69,8 @@ def train(steps: int) -> float:
     assert_type(tagger.W.as_array(), NDArray[np.float64])
     assert_type(tagger.W @ tagger.scores([1])[0], dy.Expression)
     assert_type(trainer.state_dict(), dict[str, Any])
+    left, right = dy.inputVector([1, 2])
+    assert_type([element + left for element in right * tagger.E[0]], list[dy.Expression])
     h: dy.Expression = tagger.E[0]
     state = dy.GRUBuilder(1, 8, 8, pc).initial_state().add_input(dy.gelu(dy.relu(dy.sigmoid(h))))
     output: dy.Expression = state.output()

@@ -197,6 +197,8 @@ SETTERS = [
     "    def set(self, value: Any, /) -> None: ...",
     "    def set_index(self, value: Any, /) -> None: ...",
 ]
+# Python iterates over the elements by __getitem__, which type checkers do not know.
+ELEMENTS = "    def __iter__(self) -> Iterator[Expression]: ..."
 # Special methods that are written in Python and attached to classes.
 ATTACHED = {
     "__array__", "__array_interface__", "__cuda_array_interface__", "__cupy_get_ndarray__", "__dlpack__",
@@ -349,7 +351,7 @@ def class_stub(item: type, name: str, core: ModuleType) -> list[str]:
         lines += wrapped(f"    def __new__(cls, {parameters}) -> {name}: ...", "    ")
     elif parameters:
         lines += wrapped(f"    def __init__(self, {parameters}) -> None: ...", "    ")
-    lines += SETTERS if name == "Expression" else []
+    lines += [*SETTERS, ELEMENTS] if name == "Expression" else []
     for member, value in sorted(vars(item).items()):
         if OPERATORS.get(member) == "None":  # says that NumPy shall leave the operator to the class
             lines.append(f"    {member}: None")
