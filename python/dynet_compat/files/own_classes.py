@@ -27,6 +27,7 @@ except OSError:  # the folder is gone
 _STANDARD_LIBRARY = os.path.realpath(os.path.dirname(os.__file__))
 _FOREIGN_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
+_MOST_SCRIPTS = 100  # of a folder, that are read for the packages that they import
 _LONGEST_SOURCE = 1 << 20  # bytes of a module that is read before it is imported
 # In code that runs at import: signs of a script.
 _SCRIPT_NAMES = frozenset(
@@ -199,7 +200,7 @@ class OwnClasses:
         if len(parts) == 1:
             folders, search = [self.folder], None
         else:
-            search = _path_of(".".join(parts[:-1]))  # a package that the program uses, as it is imported
+            search = self._folders_of(parts[:-1])
             if any(_is_in(self._model_folder, os.path.realpath(folder)) for folder in _path_of(parts[0])):
                 return None
             folders = [os.path.realpath(folder) for folder in search]
@@ -220,6 +221,37 @@ class OwnClasses:
         return path if origin is not None and os.path.realpath(origin) == path else None
 
 
+    def _folders_of(self, package: list[str]) -> list[str]:
+        """Where the modules of a package are that the program uses; none for other packages."""
+        search: Optional[list[str]] = None
+        for end in range(1, len(package) + 1):
+            found = _path_of(".".join(package[:end]))  # as it is imported
+            if not found:
+                start = self._start_of(package[:end], search)
+                found = [os.path.dirname(start)] if start is not None else []
+            if not found:
+                return []
+            search = found
+        return search or []
+
+    def _start_of(self, package: list[str], search: Optional[list[str]]) -> Optional[str]:
+        """The __init__.py of a package that is not imported yet, if a script in the folder imports it."""
+        if ".".join(package) in sys.modules:
+            return None
+        starts = (os.path.join(folder, package[-1], "__init__.py") for folder in search or [self.folder])
+        path = next(filter(os.path.isfile, starts), None)
+        if path is None or os.path.realpath(path) != path or not self._owns_file(path):
+            return None
+        if _is_in(self._model_folder, os.path.dirname(path)) or _script_sign(path):
+            return None
+        if search is None:
+            spec = PathFinder.find_spec(package[0])
+            is_found = spec is not None and spec.origin and os.path.realpath(spec.origin) == path
+            if not is_found or not _is_imported(package[0], self.folder):
+                return None
+        return path
+
+
 def _path_of(package: str) -> list[str]:
     """The folders of an imported package; none for other modules."""
     path = (module_attributes(package) or {}).get("__path__")
@@ -238,6 +270,20 @@ def _tree(path: str) -> Optional[ast.Module]:
         return ast.parse(source) if len(source) <= _LONGEST_SOURCE else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _is_imported(package: str, folder: str) -> bool:
+    """Whether a script of the folder imports it, at its top or in a function."""
+    scripts = sorted(name for name in os.listdir(folder) if name.endswith(".py"))
+    for path in (os.path.join(folder, name) for name in scripts[:_MOST_SCRIPTS]):
+        tree = _tree(path) if os.path.isfile(path) else None
+        for node in ast.walk(tree) if tree is not None else ():
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            if any(name.partition(".")[0] == package for name in names):
+                return True
+    return False
 
 
 def _script_sign(path: str) -> Optional[str]:
