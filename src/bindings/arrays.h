@@ -18,6 +18,10 @@ bool uints_of_array(PyObject* array, const char* op, const char* name, std::vect
 // One number: an array without axes, or of one axis and one element.
 bool is_number_array(PyObject* object);
 
+// Shape of a NumPy array of floats or doubles, with 1 to 2**31 - 1 elements; with `batched` the last axis is
+// the batch. False: another array or object, of which more has to be asked.
+bool dim_of_array(PyObject* array, bool batched, Dim* dim);
+
 // An array as an operand: an input {shape} of its values now.
 NodeId array_node(PyObject* array, const char* op);
 

@@ -97,6 +97,18 @@ constexpr FastMethod input_vector = method<"inputVector", 1, "v", "device">([](c
   return recorded(id, &VectorInputType);
 });
 
+// _input_plain(array, batched, writable): of a NumPy array of floats; None: it is something else.
+constexpr FastMethod input_plain =
+    method<"_input_plain", 3, "array", "batched", "writable">([](const auto& a) -> PyObject* {
+      const bool batched = a.truth(1, false), writable = a.truth(2, false);
+      Dim d;
+      if (!dim_of_array(a[0], batched, &d)) return none();
+      Graph& g = engine().graph;
+      const NodeId id = g.input(d, writable);
+      copy_numbers(py::reinterpret_borrow<py::array>(a[0]), g.values(id));
+      return recorded(id, &TensorInputType);
+    });
+
 // _input_array(array, dims, batch, writable, kind): array of float32, any layout, column-major read.
 constexpr FastMethod input_array =
     method<"_input_array", 5, "array", "dims", "batch", "writable", "kind">([](const auto& a) {
@@ -274,6 +286,7 @@ const ApiFunction input_functions[] = {
     {"scalarInput(s, device='')", scalar_input},
     {"vecInput(dim, device='')", vec_input},
     {"inputVector(v, device='')", input_vector},
+    {"_input_plain(array, batched, writable)", input_plain},
     {"_input_array(array, dims, batch, writable, kind)", input_array},
     {"_input_foreign(array, batched, writable)", input_foreign},
     {"zeros(dim, batch_size=1, device='')", zeros},

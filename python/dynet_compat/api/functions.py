@@ -243,8 +243,11 @@ def inputTensor(
     device: str = "",
     reusable_expr: bool = False,
 ) -> Expression:
-    if type(arr) is np.ndarray and arr.ndim and arr.dtype.kind in "fiub" and not (batched or device):
-        return _core._input_array(arr, arr.shape, 1, bool(reusable_expr), "tensor")
+    made: Optional[Expression]
+    if device == "":
+        made = _core._input_plain(arr, batched, reusable_expr)
+        if made is not None:
+            return made
     _check_device("inputTensor", device)
     if isinstance(arr, np.ndarray):
         array = arr if arr.dtype.kind in "fiub" else _numbers("inputTensor", arr)
@@ -262,7 +265,7 @@ def inputTensor(
     elif isinstance(arr, Expression) or not _is_foreign(arr):
         raise TypeError(f"inputTensor(): expected an array or a list, got {_kind(arr)}")
     else:
-        made: Optional[Expression] = _core._input_foreign(arr, batched, bool(reusable_expr))
+        made = _core._input_foreign(arr, batched, bool(reusable_expr))
         if made is not None:
             return made
         array = _numbers("inputTensor", np.asarray(_core._on_host(arr, "inputTensor", "arr")))
