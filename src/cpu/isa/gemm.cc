@@ -58,13 +58,9 @@ static void nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, float
   float* const from = dw + ks.begin * m;
   static thread_local Scratch scratch;
   float* const across = scratch.get(m * k);
-  for (int64_t i = 0; i < m && !unset; i++) {
-    for (int64_t j = 0; j < k; j++) across[i * k + j] = from[j * m + i];
-  }
+  if (!unset) transpose(from, m, k, across);
   gemm_nt(ks, rows, n, x, dy, across - ks.begin, k, unset);
-  for (int64_t j = 0; j < k; j++) {
-    for (int64_t i = 0; i < m; i++) from[j * m + i] = across[i * k + j];
-  }
+  transpose_back(across, m, k, from);
 }
 
 }  // namespace dyc::DYC_ISA

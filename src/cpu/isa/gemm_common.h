@@ -70,16 +70,6 @@ class Scratch {
   float* data_ = nullptr;
 };
 
-// W {m,k} with columns of m floats -> {k,m}
-DYC_INLINE const float* transposed(const float* w, int64_t m, int64_t k, Scratch& scratch) {
-  if (m == 1) return w;
-  float* to = scratch.get(m * k);
-  for (int64_t j = 0; j < k; j++) {
-    for (int64_t i = 0; i < m; i++) to[i * k + j] = w[j * m + i];
-  }
-  return to;
-}
-
 // sum + low += part, element by element.
 DYC_INLINE void add_parts(float* sum, float* low, const float* part, int64_t n) {
   for (int64_t i = 0; i < n; i++) add_exactly(sum[i], low[i], part[i]);
@@ -101,6 +91,36 @@ template <int Max, class F> DYC_INLINE void with_constant(int64_t n, F f) {
     if (n == Max) return f(Int<Max>{});
     with_constant<Max - 1>(n, f);
   }
+}
+
+// f(Int<m>, j) for 0 <= j < k: with m known, what f does for several j is done by permuting registers.
+template <class F> DYC_INLINE void for_few_rows(int64_t m, int64_t k, F f) {
+  with_constant<kFewRows>(m, [&](auto rows) __attribute__((always_inline)) {
+    for (int64_t j = 0; j < k; j++) f(rows, j);
+  });
+}
+
+// to {k,m} = from {m,k}', m <= kFewRows
+DYC_INLINE void transpose(const float* __restrict from, int64_t m, int64_t k, float* __restrict to) {
+  for_few_rows(m, k, [=](auto rows, int64_t j) __attribute__((always_inline)) {
+    constexpr int M = decltype(rows)::value;
+    DYC_UNROLL for (int i = 0; i < M; i++) to[i * k + j] = from[j * M + i];
+  });
+}
+// to {m,k} = from {k,m}'
+DYC_INLINE void transpose_back(const float* __restrict from, int64_t m, int64_t k, float* __restrict to) {
+  for_few_rows(m, k, [=](auto rows, int64_t j) __attribute__((always_inline)) {
+    constexpr int M = decltype(rows)::value;
+    DYC_UNROLL for (int i = 0; i < M; i++) to[j * M + i] = from[i * k + j];
+  });
+}
+
+// W {m,k} with columns of m <= kFewRows floats -> {k,m}
+DYC_INLINE const float* transposed(const float* w, int64_t m, int64_t k, Scratch& scratch) {
+  if (m == 1) return w;
+  float* to = scratch.get(m * k);
+  transpose(w, m, k, to);
+  return to;
 }
 
 }  // namespace dyc::DYC_ISA
