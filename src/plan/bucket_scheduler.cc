@@ -73,27 +73,37 @@ bool BucketScheduler::has_nested_loops() {
   return n.nest.any();
 }
 
-// Finds the buckets that have selected nodes, and numbers them in key order.
+// Finds the buckets that have selected nodes, and numbers them in key order. Where not all pending nodes are
+// selected, in time that depends on the selection and not on the graph: a script may read a value at every
+// step.
 void BucketScheduler::count_buckets() {
-  const uint32_t n = graph_.buckets().size();
-  if (!selection_.all_pending()) {
-    stats_.assign(n, {});
-    selection_.for_each([&](NodeId, const Node& node) {
-      stats_[node.bucket].add(node.sig, graph_.sig_number(node.sig).size);
-    });
-  }
+  for (const ActiveBucket& a : active_) number_[a.bucket] = kNone;
   active_.clear();
-  const Sites& sites = graph_.sites();
-  for (uint32_t b = 0; b < n; ++b) {
-    if (!stats_of(b).count) continue;
-    const Bucket& bucket = graph_.buckets()[b];
-    active_.push_back({uint64_t{sites.phase(bucket.site)} << 32 | bucket.round, bucket.site, b});
+  const uint32_t n = graph_.buckets().size();
+  if (number_.size() < n) number_.resize(n, kNone);
+  if (selection_.all_pending()) {
+    for (uint32_t b = 0; b < n; ++b)
+      if (stats_of(b).count) add_active(b);
+  } else {
+    for (const uint32_t b : counted_) stats_[b] = {};
+    counted_.clear();
+    if (stats_.size() < n) stats_.resize(n);
+    selection_.for_each([&](NodeId, const Node& node) {
+      BucketStats& stats = stats_[node.bucket];
+      if (!stats.count) counted_.push_back(node.bucket);
+      stats.add(node.sig, graph_.sig_number(node.sig).size);
+    });
+    for (const uint32_t b : counted_) add_active(b);
   }
   std::sort(active_.begin(), active_.end(), [](const ActiveBucket& x, const ActiveBucket& y) {
     return x.key != y.key ? x.key < y.key : x.site < y.site;
   });
-  number_.assign(n, kNone);
   for (uint32_t i = 0; i < active_.size(); ++i) number_[active_[i].bucket] = i;
+}
+
+void BucketScheduler::add_active(uint32_t b) {
+  const Bucket& bucket = graph_.buckets()[b];
+  active_.push_back({uint64_t{graph_.sites().phase(bucket.site)} << 32 | bucket.round, bucket.site, b});
 }
 
 // Edges were collected while recording; those from buckets without selected nodes do not count.

@@ -38,6 +38,7 @@ class BucketScheduler {
   const BucketOrder& order_by_segments();
   bool has_nested_loops();
   void count_buckets();
+  void add_active(uint32_t bucket);
   void connect_buckets();
   const BucketOrder& cached_order();
   const BucketStats& stats_of(uint32_t bucket) const {
@@ -54,8 +55,9 @@ class BucketScheduler {
     uint32_t site, bucket;
   };
   std::vector<ActiveBucket> active_;  // those with selected nodes, in key order
-  std::vector<uint32_t> number_;      // bucket of the graph -> index in active_
+  std::vector<uint32_t> number_;      // bucket of the graph -> index in active_, or kNone
   std::vector<BucketStats> stats_;    // per bucket of the graph: counts of the selected nodes alone
+  std::vector<uint32_t> counted_;     // buckets of which stats_ has a count that is not 0
   BucketGraph buckets_;               // the active ones
   struct CachedOrder {
     BucketGraph graph;
