@@ -320,7 +320,7 @@ void Engine::check_value(NodeId id) {
 // Which nodes let a gradient pass on its way from the root; visit(id, node, live) for those up to the root.
 template <class F>
 void Engine::find_live(F visit) {
-  live_.assign(backward_root_ + 1, 0);
+  live_.assign(graph.size(), 0);  // launches have nodes that were recorded later, too
   live_[backward_root_] = 1;
   for (NodeId id = backward_root_ + 1; id-- > 0;) {
     const Node& n = graph.node(id);
@@ -373,6 +373,8 @@ void Engine::start_backward(NodeId root, bool full, bool direct) {
   backward_root_ = root;
   backward_full_ = full;
   count_live();
+  executor.joins_launches = options.batching && options.scheduler == Scheduler::bucket &&
+                            flushes.size() >= tuning::kJoinedFlushes && !live_.empty();
   unshared_.reset();
 }
 
@@ -382,6 +384,7 @@ void Engine::begin_backward(NodeId root, bool full, BackwardTask& task) {
   task.live = &live_;
   task.live_nodes = &live_nodes_;
   task.executor->root_gradient = executor.root_gradient;
+  task.executor->joins_launches = executor.joins_launches;
   task.exchange(*this);
 }
 
