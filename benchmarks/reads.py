@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-STEPS = {"dqn": 6000, "dqn_single": 3000, "inflection": 1200, "chart_parser": 800}
+STEPS = {"dqn": 6000, "dqn_single": 3000, "inflection": 1200, "chart_parser": 800, "policy_gradient": 1500}
 
 
 def run_here(library: str, name: str) -> None:
@@ -71,14 +71,14 @@ def main() -> int:
         run_here(*args.run)
         return 0
     table = {}
-    print(f"{'':14}{'ms':>8}{'cpu ms':>8}{'x DyNet':>9}{'cpu':>7}")
+    print(f"{'':16}{'ms':>8}{'cpu ms':>8}{'x DyNet':>9}{'cpu':>7}")
     for name in STEPS:
         row = table[name] = compare(name, args.reference_python, args.threads, args.rounds)
         ratios = f"{row['ratio_wall']:9.2f}{row['ratio_cpu']:7.2f}" if "ratio_wall" in row else ""
-        print(f"{name:14}{1e3 * row['wall']:8.0f}{1e3 * row['cpu']:8.0f}{ratios}", flush=True)
+        print(f"{name:16}{1e3 * row['wall']:8.0f}{1e3 * row['cpu']:8.0f}{ratios}", flush=True)
     if args.reference_python:
         mean = math.exp(statistics.fmean(math.log(row["ratio_wall"]) for row in table.values()))
-        print(f"{'mean':14}{mean:25.2f}")
+        print(f"{'mean':16}{mean:25.2f}")
     if args.output:
         Path(args.output).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     return 0

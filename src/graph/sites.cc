@@ -24,6 +24,8 @@ namespace {
 
 constexpr uint32_t kItself = 0xfffffffeu;
 constexpr uint32_t kKeyOnly = 0x80000000u;  // with its batch key: an argument that is refined too deeply
+// Derivations after which a program counts as one that keeps making sites. Results do not depend on it.
+constexpr uint32_t kDerivedOften = 64;
 
 }  // namespace
 
@@ -75,9 +77,12 @@ void Sites::add_refined(uint32_t batch_key, const uint32_t* tokens, uint32_t n) 
       if (std::find(s.ancestor_keys.begin(), s.ancestor_keys.end(), c) == s.ancestor_keys.end())
         s.ancestor_keys.push_back(c);
   }
+  // A program that keeps making sites (each factor of `x * 0.3` has one) would have all phases derived for
+  // every read: a site whose producers are all known may as well come after all others.
+  const bool last = s.complete && derived_ >= kDerivedOften;
   sites_.push_back(std::move(s));
-  phases_.push_back(0);
-  changed_ = true;
+  phases_.push_back(last ? size() : 0);  // others are at most as many as there were sites
+  changed_ = changed_ || !last;
 }
 
 void Sites::add_edge(uint32_t producer, Site& s) {
