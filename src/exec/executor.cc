@@ -80,7 +80,7 @@ void Executor::call_functions(const Launch& l, float* values, float* gradients,
 void Executor::accumulate() {
   for (const ParameterUse& use : graph_.parameters.all())
     if (has_gradient(use)) add_to_storage(use);
-  for (const RowGradient& row : rows_) add_to_storage(row);
+  add_to_storage(rows_);
   rows_.clear();
 }
 

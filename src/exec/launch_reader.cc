@@ -1,5 +1,7 @@
 #include "exec/launch_reader.h"
 
+#include <algorithm>
+
 namespace dyc {
 
 void LaunchReader::check(const Launch& l) const {
@@ -174,22 +176,38 @@ LaunchReader::Columns LaunchReader::result_columns(const Launch& l, std::vector<
 
 void LaunchReader::add_to_storage(const ParameterUse& use) const {
   Storage& storage = *use.storage;
-  float* to = storage.grad();
+  bool unset = false;
+  float* to = storage.grad(&unset);
   const float* from = grads() + use.gradient;
-  for (size_t i = 0; i < storage.size(); ++i) to[i] += from[i];
+  const size_t n = storage.size();
+  for_copies(n, static_cast<int64_t>(n), [&](size_t begin, size_t end) {
+    if (unset) return store_sums(to + begin, from + begin, end - begin);
+    for (size_t i = begin; i < end; ++i) to[i] += from[i];
+  });
 }
 
-void LaunchReader::add_to_storage(const RowGradient& r) const {
-  if (r.from < 0) {
-    r.storage->grad_row(r.row);
-    return;
+// In their order. Threads share the elements of each row, as rows may repeat.
+void LaunchReader::add_to_storage(std::span<const RowGradient> rows) {
+  row_sums_.clear();
+  size_t widest = 0, floats = 0;
+  for (const RowGradient& r : rows) {
+    bool unset = false;
+    float* to = r.storage->grad_row(r.row, r.from < 0 ? nullptr : &unset);
+    if (r.from < 0) continue;
+    const size_t size = r.storage->row_size();
+    row_sums_.push_back({to, grads() + r.from, size, unset});
+    widest = std::max(widest, size);
+    floats += size;
   }
-  bool unset = false;
-  float* to = r.storage->grad_row(r.row, &unset);
-  const float* from = grads() + r.from;
-  if (unset) store_sums(to, from, r.storage->row_size());
-  else
-    for (size_t i = 0; i < r.storage->row_size(); ++i) to[i] += from[i];
+  for_copies(widest, static_cast<int64_t>(widest < tuning::kSharedRow ? 0 : floats),
+             [&](size_t begin, size_t end) {
+               for (const RowSum& r : row_sums_) {
+                 const size_t last = std::min(end, r.size);
+                 if (r.unset && begin < last) store_sums(r.to + begin, r.from + begin, last - begin);
+                 else
+                   for (size_t i = begin; i < last; ++i) r.to[i] += r.from[i];
+               }
+             });
 }
 
 }  // namespace dyc

@@ -1,9 +1,12 @@
 // Reads launches of a plan: what each node of a launch is, where its arguments are stored, and which columns
 // a matrix operand has. What the executors of all devices and their parts have in common.
 #pragma once
+#include <cstring>
 #include <span>
 #include <vector>
 
+#include "base/thread_pool.h"
+#include "exec/tuning.h"
 #include "plan/planner.h"
 
 namespace dyc {
@@ -18,6 +21,18 @@ struct RowGradient {
 // The sums that were added to zeros: where one is -0, that is 0.
 inline void store_sums(float* to, const float* sums, size_t n) {
   for (size_t i = 0; i < n; ++i) to[i] = 0.f + sums[i];
+}
+
+// f(begin, end) over `n` pieces of work that only moves so many floats in all. Threads share many of them.
+template <class F>
+void for_copies(size_t n, int64_t floats, F&& f) {
+  const size_t chunks = static_cast<size_t>(floats / tuning::kCopiedFloats) + 1;
+  parallel_for(n, (n + chunks - 1) / chunks, f);
+}
+
+inline void clear_floats(float* to, size_t n) {
+  for_copies(n, static_cast<int64_t>(n),
+             [to](size_t begin, size_t end) { std::memset(to + begin, 0, (end - begin) * sizeof(float)); });
 }
 
 class LaunchReader {
@@ -97,7 +112,7 @@ class LaunchReader {
     return use.gradient >= 0 && graph_.node(use.node).flags & Node::requires_grad;
   }
   void add_to_storage(const ParameterUse& use) const;
-  void add_to_storage(const RowGradient& row) const;
+  void add_to_storage(std::span<const RowGradient> rows);
   float* grads() const { return graph_.grads_arena.base(); }
 
  protected:
@@ -113,6 +128,14 @@ class LaunchReader {
     uint32_t node;
   };
   std::vector<Kept> kept_;  // by live_part()
+
+  struct RowSum {  // to += from, or to = from
+    float* to;
+    const float* from;
+    size_t size;
+    bool unset;
+  };
+  std::vector<RowSum> row_sums_;
 };
 
 }  // namespace dyc

@@ -22,6 +22,10 @@ constexpr int64_t kPause = 20000, kPerNode = 1000, kPerNumber = 100;
 // What they take at least: the first node of a stretch began so long before it was there.
 constexpr int64_t kLeastPerNode = 50, kLeastPerNumber = 1;
 
+// ---- copies: floats of a copy worth handing to a thread, and of a row whose elements threads share
+constexpr int64_t kCopiedFloats = 128 * 1024;
+constexpr size_t kSharedRow = 2048;
+
 // ---- devices
 constexpr uint64_t kSnapshotEvery = 256;  // updates between host snapshots of a device's parameters
 

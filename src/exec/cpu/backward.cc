@@ -112,9 +112,7 @@ void CpuExecutor::refuse_reentry() {
         "program looks at");
 }
 
-void CpuExecutor::zero_gradients(int64_t place, size_t floats) {
-  std::memset(grads() + place, 0, floats * 4);
-}
+void CpuExecutor::zero_gradients(int64_t place, size_t floats) { clear_floats(grads() + place, floats); }
 
 float* CpuExecutor::weight_gradient(const Operand& o) {
   if (o.base >= 0) return grads() + o.base;
@@ -200,7 +198,7 @@ void CpuExecutor::back_unary(const Launch& l) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
     return;
   }
-  back_range(l, 0, l.count);
+  for_nodes(l, distinct(l), [&](size_t begin, size_t end) { back_range(l, begin, end); });
 }
 
 void CpuExecutor::back_binary(const Launch& l) {
@@ -212,7 +210,7 @@ void CpuExecutor::back_binary(const Launch& l) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
     return;
   }
-  back_range(l, 0, l.count);
+  for_nodes(l, distinct(l), [&](size_t begin, size_t end) { back_range(l, begin, end); });
 }
 
 // Nodes [begin, end) of a unary, binary or per-node launch, one after the other.
@@ -312,12 +310,14 @@ void CpuExecutor::back_lookup(const Launch& l) {
   if (!first.attrs[1]) return;  // update=False
   Storage& storage = graph_.parameters.storage(first.attrs[0]);
   const size_t row = storage.row_size();
+  const bool now = direct_ && row < tuning::kSharedRow;
+  const size_t before = rows_.size();
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
     const Graph::Ids ids = graph_.ids(it.id);
     for (uint32_t j = 0; j < ids.n; ++j) {
       const int64_t at = it.out + static_cast<int64_t>(j * row);
-      if (!direct_) {
+      if (!now) {
         rows_.push_back({&storage, ids.data[j], at});
         continue;
       }
@@ -327,8 +327,11 @@ void CpuExecutor::back_lookup(const Launch& l) {
       else add(to, grads() + at, row);
       if (j + kRowsAhead < ids.n) fetch_row(storage.raw_grad(), ids.data[j + kRowsAhead], row);
     }
-    if (direct_) fetch_ahead(l, i, storage.raw_grad(), row);
+    if (now) fetch_ahead(l, i, storage.raw_grad(), row);
   }
+  if (!direct_ || now) return;
+  add_to_storage(std::span(rows_).subspan(before));
+  rows_.resize(before);
 }
 
 }  // namespace dyc

@@ -1,6 +1,6 @@
 // Runs launches on the CPU, forward and backward.
 //
-// 76 methods and 15 fields, the methods short: the kinds of launches (element-wise, per node, custom, matmul,
+// 77 methods and 15 fields, the methods short: the kinds of launches (element-wise, per node, custom, matmul,
 // lookup), each in a file of its own (forward.cc, backward.cc, custom.cc, matmul.cc, fused_group.cc), call
 // each other within fused groups for every launch, and share the buffers of columns and products below, which
 // keep their memory.
@@ -100,8 +100,7 @@ class CpuExecutor final : public Executor {
   void run_binary(const Launch& l);
   void run_per_node(const Launch& l);
   void run_matmul(const Launch& l);
-  void run_matmul_columns(const Launch& l);
-  void run_matmul_node(const Launch& l, uint32_t i);
+  void run_matmul_nodes(const Launch& l);
   void run_custom(const Launch& l);
   void run_lookup(const Launch& l);
   // Rows lie all over a table: those that are next but a few are fetched while others are copied or added.
@@ -117,7 +116,8 @@ class CpuExecutor final : public Executor {
   void back_per_node(const Launch& l);
   void back_matmul(const Launch& l);
   void back_matmul_columns(const Launch& l);
-  void back_matmul_node(const Launch& l, uint32_t i);
+  void back_matmul_nodes(const Launch& l);
+  void list_node_products(const Launch& l, uint32_t i);
   void back_custom(const Launch& l);
   void back_argument(const Launch& l, uint32_t arg);
   void back_lookup(const Launch& l);
@@ -133,6 +133,7 @@ class CpuExecutor final : public Executor {
   std::vector<int64_t>& new_columns();
 
   void gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx);
+  void run_tn(const Product* products, int count, int64_t k, int64_t n, const Cols& dx);
 
   // ---- fused groups
   void forward_group(uint32_t first);
@@ -182,6 +183,7 @@ class CpuExecutor final : public Executor {
 
   const KernelTable& kernels_;
   std::vector<Part> parts_;
+  std::vector<size_t> chunks_;  // where the parts of each chunk begin
   GradientClearing clearing_{*this};
   BackwardOrder order_{*this};
   std::vector<const Launch*> joined_;
@@ -190,7 +192,8 @@ class CpuExecutor final : public Executor {
   std::deque<std::vector<int64_t>> column_memory_;  // of the columns of the launch or fused group that runs
   size_t column_memory_used_ = 0;
   std::vector<MatmulFactor> factors_;
-  std::vector<MatmulJob> jobs_;  // per stage of a fused group
+  std::vector<MatmulJob> jobs_;  // per stage of a fused group, or per node
+  std::vector<NodeProduct> node_products_;
   std::vector<Input> inputs_;
   std::vector<uint8_t> live_stages_;  // those that take part in backward
 };

@@ -97,7 +97,7 @@ void CpuExecutor::run_unary(const Launch& l) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { run_tile(l, begin, end); });
     return;
   }
-  run_range(l, 0, l.count);
+  for_nodes(l, true, [&](size_t begin, size_t end) { run_range(l, begin, end); });
 }
 
 // Nodes [begin, end) of a unary, binary or per-node launch, one after the other.
@@ -129,7 +129,7 @@ void CpuExecutor::run_binary(const Launch& l) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { run_tile(l, begin, end); });
     return;
   }
-  run_range(l, 0, l.count);
+  for_nodes(l, true, [&](size_t begin, size_t end) { run_range(l, begin, end); });
 }
 
 void CpuExecutor::run_per_node(const Launch& l) {
@@ -199,20 +199,22 @@ void CpuExecutor::run_lookup(const Launch& l) {
   const float *table = values.raw, factor = values.factor;
   float* base = graph_.values_arena.base();
   counters.operand_bytes += 4 * l.total;
-  for (uint32_t i = 0; i < l.count; ++i) {
-    const Item it = item(l, i);
-    const Graph::Ids ids = graph_.ids(it.id);
-    check_rows(storage, ids);
-    fetch_ahead(l, i, table, row);
-    for (uint32_t j = 0; j < ids.n; ++j) {
-      if (j + kRowsAhead < ids.n) fetch_row(table, ids.data[j + kRowsAhead], row);
-      float* y = base + it.out + j * row;
-      const float* x = table + ids.data[j] * row;
-      if (factor == 1.f) std::memcpy(y, x, row * 4);
-      else
-        for (size_t e = 0; e < row; ++e) y[e] = x[e] * factor;
+  for_copies(l.count, l.total, [&](size_t begin, size_t end) {
+    for (auto i = static_cast<uint32_t>(begin); i < end; ++i) {
+      const Item it = item(l, i);
+      const Graph::Ids ids = graph_.ids(it.id);
+      check_rows(storage, ids);
+      fetch_ahead(l, i, table, row);
+      for (uint32_t j = 0; j < ids.n; ++j) {
+        if (j + kRowsAhead < ids.n) fetch_row(table, ids.data[j + kRowsAhead], row);
+        float* y = base + it.out + j * row;
+        const float* x = table + ids.data[j] * row;
+        if (factor == 1.f) std::memcpy(y, x, row * 4);
+        else
+          for (size_t e = 0; e < row; ++e) y[e] = x[e] * factor;
+      }
     }
-  }
+  });
 }
 
 void CpuExecutor::run_parameter(const Launch& l) {

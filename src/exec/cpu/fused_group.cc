@@ -189,19 +189,10 @@ void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end
       if (wanted(l, k)) deferred_.add(o[k], m, in.k, dy, in.x);
     }
   }
-  for (const Input& in : inputs_) {
-    int64_t rows = 0;
-    for (const Product& p : in.products) rows += p.m;
-    if (rows == 0) continue;
-    const Cols dx{grads() + in.x.base, in.x.stride, in.x.index};
-    const int64_t work = rows * in.k * in.x.count,
-                  parts = std::clamp<int64_t>(work / kParallelFlops, 1, most_chunks());
-    const int64_t grain = ((in.k + parts - 1) / parts + kChunkRows - 1) / kChunkRows * kChunkRows;
-    parallel_for(in.k, static_cast<size_t>(grain), [&](size_t from, size_t to) {
-      kernels_.gemm->tn_sum({int64_t(from), int64_t(to)}, {0, in.x.count}, in.products.data(),
-                            static_cast<int>(in.products.size()), dx);
-    });
-  }
+  for (const Input& in : inputs_)
+    if (!in.products.empty())
+      run_tn(in.products.data(), static_cast<int>(in.products.size()), in.k, in.x.count,
+             {grads() + in.x.base, in.x.stride, in.x.index});
 }
 
 // The columns of argument k, the same for all products that read the same.

@@ -14,7 +14,7 @@ void GradientClearing::clear(uint32_t launch) const {
   if (l.loss != kNone) return;
   float* const g = launches_.grads();
   if (live_->empty() || (*live_nodes_)[launch] * kClearedShare > l.count) {
-    std::memset(g + l.out, 0, static_cast<size_t>(l.total) * 4);
+    clear_floats(g + l.out, static_cast<size_t>(l.total));
     return;
   }
   for (uint32_t i = 0; i < l.count; ++i) {

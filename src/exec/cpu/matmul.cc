@@ -1,7 +1,9 @@
 // Matrix products of a launch: one GEMM per weight over the columns of all nodes, or node by
 // node where nothing is shared.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <tuple>
 
 #include "base/thread_pool.h"
 #include "exec/cpu/cpu_executor.h"
@@ -16,6 +18,40 @@ size_t grain_of(int64_t n, int64_t flops, int64_t unit, int64_t most) {
   const int64_t chunks = std::max<int64_t>(1, std::min<int64_t>(flops / kParallelFlops, most));
   const int64_t grain = (n + chunks - 1) / chunks;
   return static_cast<size_t>((grain + unit - 1) / unit * unit);
+}
+
+// Do no two of n columns of so many rows overlap? Those of one node follow one another.
+bool are_separate(const Cols& c, int64_t rows, int64_t n) {
+  if (!c.index) return n == 1 || std::abs(c.stride) >= rows;
+  std::vector<std::pair<int64_t, int64_t>> runs;
+  for (int64_t j = 0; j < n; ++j) {
+    if (runs.empty() || c.index[j] != runs.back().second) runs.emplace_back(c.index[j], c.index[j]);
+    runs.back().second += rows;
+  }
+  std::sort(runs.begin(), runs.end());
+  const auto overlap = [](const auto& a, const auto& b) { return a.second > b.first; };
+  return std::adjacent_find(runs.begin(), runs.end(), overlap) == runs.end();
+}
+
+// Are any two gradients that products add to one and the same, of rows or columns of one size, or apart?
+bool are_apart(const std::vector<NodeProduct>& products) {
+  struct NodeGradient {
+    const float *begin, *end;
+    int64_t k;
+    bool weight;
+  };
+  std::vector<NodeGradient> targets;
+  for (const NodeProduct& p : products) {
+    if (p.dw) targets.push_back({p.dw, p.dw + p.m * p.k, p.k, true});
+    if (p.dx) targets.push_back({p.dx, p.dx + p.k * p.n, p.k, false});
+  }
+  std::sort(targets.begin(), targets.end(), [](const NodeGradient& a, const NodeGradient& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  return std::adjacent_find(targets.begin(), targets.end(), [](const NodeGradient& a, const NodeGradient& b) {
+           const bool same = a.begin == b.begin && a.end == b.end && a.k == b.k && a.weight == b.weight;
+           return !same && b.begin < a.end;
+         }) == targets.end();
 }
 
 }  // namespace
@@ -63,6 +99,10 @@ MatmulJob CpuExecutor::new_job(const Launch& l) {
 
 void CpuExecutor::run_job(const MatmulJob& j, Range rows, Range cols) const {
   ConstCols start = j.start;
+  for (int64_t c = cols.begin; j.factors == 0 && c < cols.end; ++c)  // affine_transform([b])
+    std::memcpy(j.y.base + c * j.m + rows.begin,
+                start.base + (start.index ? start.index[c] : c * start.stride) + rows.begin,
+                (rows.end - rows.begin) * 4);
   for (uint32_t f = j.first; f < j.first + j.factors; ++f) {
     kernels_.gemm->nn(rows, cols, factors_[f].k, factors_[f].w, j.m, factors_[f].x, start, j.y);
     start = {j.y.base, j.y.stride, nullptr};
@@ -106,70 +146,75 @@ void CpuExecutor::run_jobs(const MatmulJob* jobs, size_t n) {
 }
 
 void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx) {
-  const ConstCols dyc{grads() + dy.base, dy.stride, dy.index};
-  const Cols dxc{grads() + dx.base, dx.stride, dx.index};
-  const int64_t n = dy.count, flops = m * k * n;
+  const Product product{m, w, m, {grads() + dy.base, dy.stride, dy.index}};
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, "W' dy");
-  scope.product(k, n, m);
-  // Columns of dx may repeat, so threads share rows of dx, never columns.
-  parallel_for(k, grain_of(k, flops, kChunkRows, most_chunks()), [&](size_t begin, size_t end) {
-    kernels_.gemm->tn({int64_t(begin), int64_t(end)}, {0, n}, m, w, m, dyc, dxc);
+  scope.product(k, dy.count, m);
+  run_tn(&product, 1, k, dy.count, {grads() + dx.base, dx.stride, dx.index});
+}
+
+// dx_j += sum_i W_i' dy_ij over n columns. Threads share the columns, or rows of dx, whichever leaves each
+// of them less to read; always rows where columns overlap, as those are added in their order.
+void CpuExecutor::run_tn(const Product* products, int count, int64_t k, int64_t n, const Cols& dx) {
+  int64_t rows = 0;
+  for (int i = 0; i < count; ++i) rows += products[i].m;
+  const int64_t work = rows * k * n;
+  const bool by_columns = most_chunks() > 1 && work > kParallelFlops && n > k && are_separate(dx, k, n);
+  const size_t grain =
+      grain_of(by_columns ? n : k, work, by_columns ? kChunkColumns : kChunkRows, most_chunks());
+  parallel_for(by_columns ? n : k, grain, [&](size_t begin, size_t end) {
+    const Range part{int64_t(begin), int64_t(end)};
+    kernels_.gemm->tn_sum(by_columns ? Range{0, k} : part, by_columns ? part : Range{0, n}, products, count,
+                          dx);
   });
 }
 
 void CpuExecutor::run_matmul(const Launch& l) {
-  if (graph_.sig_number(l.sig).columns) return run_matmul_columns(l);
-  for (uint32_t i = 0; i < l.count; ++i) run_matmul_node(l, i);
-}
-
-void CpuExecutor::run_matmul_columns(const Launch& l) {
+  if (!graph_.sig_number(l.sig).columns) return run_matmul_nodes(l);
   const MatmulJob j = new_job(l);
-  if (j.factors > 0) return run_jobs(&j, 1);
-  for (int64_t c = 0; c < j.n; ++c)  // affine_transform([b])
-    std::memcpy(j.y.base + c * j.m, j.start.base + (j.start.index ? j.start.index[c] : c * j.start.stride),
-                j.m * 4);
+  run_jobs(&j, 1);
 }
 
-// One node whose weights are its own: batch item by batch item.
-void CpuExecutor::run_matmul_node(const Launch& l, uint32_t i) {
-  const Item it = item(l, i);
-  const Sig& sig = *it.sig;
-  const bool affine = l.op == op_id<Affine>;
+// Nodes whose weights are their own: a product for each batch item.
+void CpuExecutor::run_matmul_nodes(const Launch& l) {
   float* base = graph_.values_arena.base();
   const Operand* o = plan_.operands.data() + l.operands;
-  auto argument_values = [&](uint32_t k) -> const float* {
-    return o[k].kind == Operand::weight ? weight(o[k]) : base + argument(l, o[k], i);
-  };
-  const Dim& yd = *sig.y;
-  const size_t item_size = yd.batch_size();
-  if (affine) {
-    const float* b = argument_values(0);
-    const Dim& bd = *sig.x[0];
-    const size_t rows = bd.rows();
-    for (uint32_t e = 0; e < yd.bd; ++e)
-      for (uint32_t c = 0; c < (sig.n_args == 1 ? bd.batch_size() / rows : yd.cols()); ++c)
-        std::memcpy(base + it.out + e * item_size + c * rows,
-                    b + (bd.bd > 1 ? e * bd.batch_size() : 0) + (bd.batch_size() > rows ? c * rows : 0),
-                    rows * 4);
-  }
-  for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
-    const Dim &wd = *sig.x[k], &xd = *sig.x[k + 1];
-    const int64_t m = wd.rows(), kk = wd.cols(), cols = xd.cols();
-    const float *w = argument_values(k), *x = argument_values(k + 1);
+  const uint32_t affine = l.op == op_id<Affine>;
+  factors_.clear();
+  jobs_.clear();
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    const Sig& sig = *it.sig;
+    const Dim& yd = *sig.y;
+    // Of batch item e.
+    const auto argument_at = [&](uint32_t k, uint32_t e) -> const float* {
+      const float* x = o[k].kind == Operand::weight ? weight(o[k]) : base + argument(l, o[k], i);
+      return x + (sig.x[k]->bd > 1 ? e * sig.x[k]->batch_size() : 0);
+    };
     for (uint32_t e = 0; e < yd.bd; ++e) {
-      float* y = base + it.out + e * item_size;
-      kernels_.gemm->nn({0, m}, {0, cols}, kk, w + (wd.bd > 1 ? e * wd.batch_size() : 0), m,
-                        {x + (xd.bd > 1 ? e * xd.batch_size() : 0), kk, nullptr},
-                        affine || k > 0 ? ConstCols{y, m, nullptr} : ConstCols{}, {y, m, nullptr});
+      MatmulJob j{};
+      j.m = yd.rows();
+      j.n = yd.batch_size() / std::max<int64_t>(j.m, 1);
+      j.cols = j.n;
+      j.y = {base + it.out + e * yd.batch_size(), j.m, nullptr};
+      if (affine) j.start = {argument_at(0, e), sig.x[0]->batch_size() > j.m ? j.m : 0, nullptr};
+      j.first = static_cast<uint32_t>(factors_.size());
+      for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
+        const int64_t inner = sig.x[k]->cols();
+        factors_.push_back({argument_at(k, e), inner, {argument_at(k + 1, e), inner, nullptr}});
+        j.work += j.m * inner * j.n;
+      }
+      j.factors = static_cast<uint32_t>(factors_.size()) - j.first;
+      jobs_.push_back(j);
     }
   }
+  run_jobs(jobs_.data(), jobs_.size());
 }
 
 // ---------------------------------------------------------------- backward
 
 void CpuExecutor::back_matmul(const Launch& l) {
-  if (graph_.sig_number(l.sig).columns) return back_matmul_columns(l);
-  for (uint32_t i = 0; i < l.count; ++i) back_matmul_node(l, i);
+  if (graph_.sig_number(l.sig).columns) back_matmul_columns(l);
+  else back_matmul_nodes(l);
 }
 
 // The gradient of a bias that has a column for each of the result's.
@@ -201,23 +246,45 @@ void CpuExecutor::back_matmul_columns(const Launch& l) {
   }
 }
 
-void CpuExecutor::back_matmul_node(const Launch& l, uint32_t i) {
+// Nodes whose weights are their own. Threads share columns of the weights, and rows of the inputs, so that
+// each gradient is added up in the order of nodes.
+void CpuExecutor::back_matmul_nodes(const Launch& l) {
+  node_products_.clear();
+  int64_t work = 0, least = INT64_MAX;
+  for (uint32_t i = 0; i < l.count; ++i) list_node_products(l, i);
+  for (const NodeProduct& p : node_products_) {
+    work += p.m * p.k * p.n * ((p.dw != nullptr) + (p.dx != nullptr));
+    least = std::min(least, p.k);
+  }
+  const int64_t most = std::min({work / kParallelFlops, most_chunks(), least / kChunkRows});
+  const int64_t parts = most > 1 && are_apart(node_products_) ? most : 1;
+  parallel_for(parts, 1, [&](size_t begin, size_t end) {
+    for (const NodeProduct& p : node_products_) {
+      const auto at = [&](size_t part) { return p.k * static_cast<int64_t>(part) / parts; };
+      const Range ks{at(begin), at(end)};
+      const ConstCols dy{p.dy, p.m, nullptr};
+      if (p.dx) kernels_.gemm->tn(ks, {0, p.n}, p.m, p.w, p.m, dy, {p.dx, p.k, nullptr});
+      if (p.dw) kernels_.gemm->nt({0, p.m}, ks, p.n, dy, {p.x, p.k, nullptr}, p.dw, p.m, false);
+    }
+  });
+}
+
+void CpuExecutor::list_node_products(const Launch& l, uint32_t i) {
   const Item it = item(l, i);
   const Sig& sig = *it.sig;
   const bool affine = l.op == op_id<Affine>;
-  const float* base = values();
   const Operand* o = plan_.operands.data() + l.operands;
   auto value_of = [&](uint32_t k) -> const float* {
-    return o[k].kind == Operand::weight ? weight(o[k]) : base + argument(l, o[k], i);
+    return o[k].kind == Operand::weight ? weight(o[k]) : values() + argument(l, o[k], i);
   };
   auto gradient_of = [&](uint32_t k) -> float* {
+    if (!wanted(l, k)) return nullptr;
     return o[k].kind == Operand::weight ? weight_gradient(o[k]) : grads() + argument(l, o[k], i);
   };
   const Dim& yd = *sig.y;
   const size_t item_size = yd.batch_size();
   const float* dy = grads() + it.out;
-  if (affine && wanted(l, 0)) {
-    float* db = gradient_of(0);
+  if (float* const db = affine ? gradient_of(0) : nullptr) {
     const Dim& bd = *sig.x[0];
     const size_t rows = bd.rows(), cols = item_size / rows;
     for (uint32_t e = 0; e < yd.bd; ++e)
@@ -227,15 +294,12 @@ void CpuExecutor::back_matmul_node(const Launch& l, uint32_t i) {
   }
   for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
     const Dim &wd = *sig.x[k], &xd = *sig.x[k + 1];
-    const int64_t m = wd.rows(), kk = wd.cols(), cols = xd.cols();
     const float *w = value_of(k), *x = value_of(k + 1);
+    float *dw = gradient_of(k), *dx = gradient_of(k + 1);
     for (uint32_t e = 0; e < yd.bd; ++e) {
       const size_t we = wd.bd > 1 ? e * wd.batch_size() : 0, xe = xd.bd > 1 ? e * xd.batch_size() : 0;
-      const ConstCols dye{dy + e * item_size, m, nullptr};
-      if (wanted(l, k + 1))
-        kernels_.gemm->tn({0, kk}, {0, cols}, m, w + we, m, dye, {gradient_of(k + 1) + xe, kk, nullptr});
-      if (wanted(l, k))
-        kernels_.gemm->nt({0, m}, {0, kk}, cols, dye, {x + xe, kk, nullptr}, gradient_of(k) + we, m, false);
+      node_products_.push_back({wd.rows(), wd.cols(), xd.cols(), w + we, x + xe, dy + e * item_size,
+                                dw ? dw + we : nullptr, dx ? dx + xe : nullptr});
     }
   }
 }
@@ -244,10 +308,12 @@ void CpuExecutor::back_matmul_node(const Launch& l, uint32_t i) {
 
 namespace {
 
-// Do threads share the rows of a gradient? Columns lie as the trainer's pieces do.
+// Do threads share the rows of a gradient? Columns lie as the trainer's pieces do, but each part of them
+// copies all of dy, where that has many columns.
 bool by_rows(const DeferredGradient& d) {
-  const int threads = thread_pool().threads();
-  return d.m >= d.k && (threads == 1 || d.k < kPart * threads);
+  const int64_t threads = thread_pool().threads(), least = kPart * threads;
+  const bool many = static_cast<int64_t>(d.dy.size()) >= kCopiedColumns;
+  return threads == 1 ? d.m >= d.k : (d.m >= d.k && d.k < least) || (d.m >= least && many);
 }
 
 int64_t parts_of(const DeferredGradient& d) { return by_rows(d) ? d.m : d.k; }
@@ -330,11 +396,16 @@ void CpuExecutor::run_parts(std::span<const Part> parts) {
   else if (trace)
     for (uint32_t i = 0; i < deferred_.size(); ++i)
       scope.add_product(deferred_[i].m, deferred_[i].inner(), static_cast<int64_t>(deferred_[i].dy.size()));
-  int64_t work = 0;
+  int64_t work = 0, left = 0;
   for (const Part& part : parts) work += part.work;
-  const size_t grain = grain_of(static_cast<int64_t>(parts.size()), work, 1, most_chunks());
-  parallel_for(parts.size(), grain, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end;) {  // neighbouring parts of one gradient at once: all read dy or x again
+  const int64_t share = std::max(work / most_chunks(), kParallelFlops);
+  chunks_.assign(1, 0);
+  for (size_t i = 0; i < parts.size(); ++i)
+    if ((left += parts[i].work) >= share || i + 1 == parts.size()) chunks_.push_back(i + 1), left = 0;
+  parallel_for(chunks_.size() - 1, 1, [&](size_t first, size_t last) {
+    const size_t end = chunks_[last];
+    for (size_t i = chunks_[first];
+         i < end;) {  // neighbouring parts of one gradient at once: all read dy or x
       Part part = parts[i];
       DeferredGradient& of = deferred_[part.deferred];
       const int64_t most =

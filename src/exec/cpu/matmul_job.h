@@ -21,4 +21,11 @@ struct MatmulJob {
   Cols y;
 };
 
+// A product of one batch item whose weight is its own, backward; dw, dx: null where nobody wants them.
+struct NodeProduct {
+  int64_t m, k, n;  // W {m,k}, x {k,n}
+  const float *w, *x, *dy;
+  float *dw, *dx;
+};
+
 }  // namespace dyc

@@ -34,6 +34,7 @@ constexpr int64_t kChunkColumns = 16;        // columns of a chunk, at least: it
 constexpr int64_t kChunkRows = 16;           // rows of W' dy of a chunk, at least: a cache line
 constexpr int64_t kRowBlock = 64;            // rows of a product that threads share
 constexpr int64_t kPart = 64;                // rows or columns of a weight gradient that threads share
+constexpr int64_t kCopiedColumns = 256;      // columns of dy from which threads share rows of it
 constexpr int64_t kPartFloats = 256 * 1024;  // of a gradient that are computed at once, if parts are smaller
 
 // ---- products with their losses (exec/cpu/column_losses.h)

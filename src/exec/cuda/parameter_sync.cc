@@ -175,7 +175,7 @@ void ParameterSync::accumulate_on_host(const PendingGradients& pending) {
     if (r.from >= 0) ranges.push_back({r.from, r.from + static_cast<int64_t>(r.storage->row_size())});
   c_.arenas.fetch_gradients(std::move(ranges));
   for (const ParameterUse* use : pending.uses) c_.launches.add_to_storage(*use);
-  for (const RowGradient& r : pending.rows) c_.launches.add_to_storage(r);
+  c_.launches.add_to_storage(pending.rows);
 }
 
 }  // namespace dyc
