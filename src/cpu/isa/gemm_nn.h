@@ -98,12 +98,23 @@ template <int C> struct NnColumns {
   DYC_INLINE const float* const* from() const { return started ? starts : nullptr; }
 };
 
-// Columns [j, j + C) of rows [begin, end); w points at row `begin`.
+// Columns [j, j + C) of rows [begin, end); w points at row `begin`. The x of the next columns are fetched
+// meanwhile, if these are below `fetch`.
 template <int C>
-DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range rows, int64_t j) {
+DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range rows, int64_t j,
+                           int64_t fetch) {
   NnColumns<C> columns(a, rows.begin, j);
   constexpr int kMost = kTileRows<C>;
+  const float* next[C];
+  int64_t fetched = a.k;
+  if (j + C < fetch) {
+    for (int c = 0; c < C; c++) next[c] = col(a.x, min_of(j + C + c, fetch - 1));
+    fetched = 0;
+  }
   for (int64_t r = rows.begin; r < rows.end; r += kMost * kLanes) {
+    for (int q = 0; q < kNnFetch && fetched < a.k; q++, fetched += kLine) {
+      for (int c = 0; c < C; c++) __builtin_prefetch(next[c] + fetched);
+    }
     const int64_t left = min_of(rows.end - r, kMost * kLanes), vectors = ceil_div(left, kLanes);
     const int last = static_cast<int>(left - (vectors - 1) * kLanes);
     with_constant<kMost>(vectors, [&](auto v) {
@@ -121,10 +132,12 @@ DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range ro
 
 DYC_INLINE void nn_tiles(const NnArgs& a, const float* w, int64_t ld, Range rows, Range cols) {
   const int64_t tiles = ceil_div(cols.end - cols.begin, kTileCols);
+  const int64_t fetch = (cols.end - cols.begin) * a.k > kNnCacheFloats ? cols.end : 0;
   int64_t j = cols.begin;
   for (int64_t t = tiles; t > 0; t--) {  // even sizes: 8 columns are 4 + 4, not 6 + 2
     const int64_t width = ceil_div(cols.end - j, t);
-    with_constant<kTileCols>(width, [&](auto c) { nn_columns<decltype(c)::value>(a, w, ld, rows, j); });
+    with_constant<kTileCols>(width,
+                             [&](auto c) { nn_columns<decltype(c)::value>(a, w, ld, rows, j, fetch); });
     j += width;
   }
 }

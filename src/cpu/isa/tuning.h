@@ -18,6 +18,8 @@ inline constexpr int kTileRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
                                                    : Cols == 4 ? 3
                                                                : 2);
 
+inline constexpr int64_t kLine = 16;  // floats of a cache line
+
 // ---- W x (gemm_nn.h)
 inline constexpr int64_t kNnBlock = 64;          // terms of one chain of additions
 inline constexpr int64_t kNnLong = 2048;         // terms of a piece of a longer sum
@@ -33,6 +35,7 @@ inline constexpr int64_t kNnPackedCols = kManyRegisters ? 256 : 64;  // that rea
 inline constexpr int64_t kNnCacheFloats = 64 * 1024;    // of a pass: columns and W in the second-level cache
 inline constexpr int64_t kNnPassCols = 16 * kTileCols;  // of a pass, at least
 inline constexpr int64_t kNnPassRows = 64, kNnMostRows = 512;  // of a pass, at least and at most
+inline constexpr int kNnFetch = 2;  // cache lines of each of the next columns that a tile fetches
 // Few columns: so many are streamed, with kStreamK columns of W at a time.
 inline constexpr int kStreamCols = 2;
 template <int Cols> inline constexpr int kStreamK = Cols == 1 || kManyRegisters ? 8 : 6;
