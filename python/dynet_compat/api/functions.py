@@ -244,7 +244,7 @@ def inputTensor(
     reusable_expr: bool = False,
 ) -> Expression:
     made: Optional[Expression]
-    if device == "":
+    if not device:
         made = _core._input_plain(arr, batched, reusable_expr)
         if made is not None:
             return made
