@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "bindings/tuning.h"
+
 namespace dyc::py {
 
 namespace pb = pybind11;
@@ -41,10 +43,13 @@ float* copy_axes(const pb::detail::PyArray_Proxy& a, int axis, const char* from,
   return to + n;
 }
 
-// Is it of the machine's own floats or doubles? Then copied without NumPy, which takes half a microsecond.
-bool copy_plain(const pb::detail::PyArray_Proxy& a, float* to) {
+// Is it small, and of the machine's own floats or doubles? Then copied without NumPy, which takes half a
+// microsecond to begin, but goes through large arrays in the order of memory.
+bool copy_small(const pb::array& array, float* to) {
+  const auto& a = *pb::detail::array_proxy(array.ptr());
   const auto* type = pb::detail::array_descriptor_proxy(a.descr);
-  if (!(a.flags & kAligned) || type->byteorder != '=' || a.nd == 0) return false;
+  if (array.size() > tuning::kSmallArray || !(a.flags & kAligned) || type->byteorder != '=' || a.nd == 0)
+    return false;
   if (type->type == 'd') copy_axes<double>(a, a.nd - 1, a.data, to);
   else if (type->type == 'f') copy_axes<float>(a, a.nd - 1, a.data, to);
   else return false;
@@ -90,7 +95,7 @@ FloatArray float_array(PyObject* object, const char* op, const char* name) {
 }
 
 void copy_numbers(const pb::array& from, float* to) {
-  if (copy_plain(*pb::detail::array_proxy(from.ptr()), to)) return;
+  if (copy_small(from, to)) return;
   std::vector<pb::ssize_t> strides;
   pb::ssize_t step = sizeof(float);
   for (pb::ssize_t i = 0; i < from.ndim(); ++i) {

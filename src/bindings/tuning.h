@@ -114,4 +114,9 @@ inline constexpr uint32_t kGrowingUpdates = 10;
 // Other parameters of a file that a message can name. Guess.
 inline constexpr size_t kListedBlocks = 1000;
 
+// ---- arrays (arrays.h)
+
+// Elements of an array up to which a loop over its axes takes less time than NumPy takes to begin.
+inline constexpr int64_t kSmallArray = 512;
+
 }  // namespace dyc::py::tuning
