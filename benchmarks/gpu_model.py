@@ -40,6 +40,7 @@ CONSTANTS: dict[str, float] = {
     "product": 1.5,  # * a small product, beyond `kernel`
     "kept_product": 2.0,  # * the same in a persistent kernel, with its weights on chip
     "elements": 0.3,  # an element-wise step, beyond `kernel`
+    "link": 0.7,  # a step of a chain after another: dependent loads, operations, a barrier of the block
     "dynet_launch": 4.5,  # on the host: DyNet's launch and what it copies for it
     "small_tflops": 8.0,  # of products at hidden size 256, and at 512
     "large_tflops": 12.0,
@@ -60,6 +61,7 @@ class Counts(NamedTuple):
     waits: float  # steps of persistent kernels that wait for all blocks
     uploads: float
     downloads: float
+    links: float  # launches that are steps of chains, beyond the first of each
 
     def per_level(self) -> float:
         return self.steps / max(self.launches, 1.0)
@@ -88,7 +90,7 @@ def count(model: type[Model], batch: int, like_dynet: bool = False, persistent: 
     steps = told["device_launches"] + told["device_copies"]
     return Counts(told["recorded_nodes"], told["flushes"], told["launches"], steps, products,
                   told["device_persistent_products"], told["device_grid_syncs"], told["device_uploads"],
-                  told["device_downloads"])  # fmt: skip
+                  told["device_downloads"], told["device_links"])  # fmt: skip
 
 
 # ---------------------------------------------------------------- decoders
@@ -201,11 +203,14 @@ def estimate(n: Counts, walks: Counts, reads: bool, compute: float, c: dict[str,
     """`walks`: counts with persistent kernels. Host and device work at the same time within a flush."""
     host, transfers = host_us(n, reads, c), n.uploads * c["upload"] + n.flushes * 5.0
     others = n.steps - n.products
-    work = n.products * c["product"] + others * c["elements"] + compute
-    plain = max(n.steps * c["kernel"] + work, n.steps * c["launch"] + transfers)
+    work = n.products * c["product"] + others * c["elements"] + n.links * c["link"] + compute
+    described = (n.steps + n.links) * c["describe"]
+    plain = max(n.steps * c["kernel"] + work,
+                n.steps * (c["launch"] - c["describe"]) + described + transfers)  # fmt: skip
     graph = max(n.steps * c["graph_kernel"] + work,
-                n.steps * (c["describe"] + 0.1) + n.flushes * c["graph"] + transfers)  # fmt: skip
-    products = max(walks.products, n.products)  # a persistent kernel makes them one by one
+                n.steps * 0.1 + described + n.flushes * c["graph"] + transfers)  # fmt: skip
+    products = max(walks.products, n.products)  # a persistent kernel makes them, and links, one by one
+    others += n.links
     kept, steps = min(walks.kept, products), others + products
     inside = steps * c["step"] + walks.waits * c["barrier"] + kept * c["kept_product"] + compute
     inside += (products - kept) * (c["product"] + c["kernel"] - c["step"]) + others * 2 * c["elements"]

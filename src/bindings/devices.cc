@@ -126,6 +126,7 @@ pybind11::dict options(const pybind11::kwargs& given) {
   const std::pair<const char*, bool*> flags[] = {{"persistent", &o->persistent},
                                                  {"keep_weights", &o->keep_weights},
                                                  {"skip_barriers", &o->skip_barriers},
+                                                 {"chains", &o->chains},
                                                  {"graphs", &o->graphs},
                                                  {"measured", &o->measured},
                                                  {"library", &o->cublas},

@@ -188,6 +188,7 @@ pybind11::dict timing() {
     d["device_graph_launches"] = c->graph_launches;
     d["device_persistent_products"] = c->persistent_products;
     d["device_sliced_steps"] = c->sliced_steps;
+    d["device_links"] = c->links;
     d["device_grid_syncs"] = c->grid_syncs;
     d["device_waits_for_all"] = c->waits_for_all;
     d["device_uploads"] = c->uploads;

@@ -42,6 +42,7 @@ DeviceOptions options_of_environment() {
   };
   o.persistent = !is_off("DYNET_COMPAT_PERSISTENT");
   o.persistent_after = static_cast<uint32_t>(number("DYNET_COMPAT_PERSISTENT", 0));
+  o.chains = !is_off("DYNET_COMPAT_CHAINS");
   o.graphs = !is_off("DYNET_COMPAT_GRAPHS");
   o.measured = !is_off("DYNET_COMPAT_MEASURED");
   o.cublas = !is_off("DYNET_COMPAT_CUBLAS");

@@ -12,6 +12,7 @@ struct DeviceOptions {
   uint32_t persistent_after = 0;  // compile one after so many requests; 0: as suits the device
   bool keep_weights = true;       // thread blocks of persistent kernels keep weights in shared memory
   bool skip_barriers = true;      // no grid barrier before a step that reads only its block's own row slice
+  bool chains = true;             // launches that instances go through by themselves become one
   bool graphs = true;             // command lists that repeat become CUDA graphs
   bool measured = true;           // which of these is used is measured (exec/cuda/launch_choices.h)
   bool cublas = true;             // NVIDIA's library may make large products

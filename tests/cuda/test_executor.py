@@ -75,7 +75,7 @@ except ValueError as e:
     print(e)
 """
     )
-    on = ["persistent", "keep_weights", "skip_barriers", "graphs", "measured", "library", "update"]
+    on = ["persistent", "keep_weights", "skip_barriers", "chains", "graphs", "measured", "library", "update"]
     unknown = "_device_options(): unknown option streams"
     assert told.splitlines() == [str(on), "True", "True", unknown]
 

@@ -53,9 +53,10 @@ struct LaunchArgs {
   bool each_own = false;
   NodeSizes own{};  // backward: elements of the argument
 
-  // In persistent kernels: each block computes its own row slice (cuda/device/row_slices.h). 0: rows are not
-  // sliced.
+  // In persistent kernels and chains each block computes its own slice (cuda/device/row_slices.h): of rows
+  // modulo `period`, or of instances, where node i is of instance i % instances. 0: no slices.
   int64_t period = 0;
+  uint32_t instances = 0;
 
   const void* extra = nullptr;  // what only the kernels of one file know: products, segments, tables
 };

@@ -1,7 +1,7 @@
-// Row slices, for kernels only. In a persistent kernel, the rows of a launch are taken modulo its period (the
-// size of an LSTM whose gates are stacked), and thread block b owns slice b of [0, period): what it computes
-// of its rows depends on these rows of other sliced launches alone, so that such a launch needs no grid
-// barrier.
+// Slices of launches, for kernels only. In a persistent kernel, the rows of a launch are taken modulo its
+// period (the size of an LSTM whose gates are stacked), and thread block b owns slice b of [0, period): what it
+// computes of its rows depends on these rows of other sliced launches alone, so that such a launch needs no
+// grid barrier. In a chain the nodes are taken modulo the number of instances, likewise.
 #pragma once
 #include "cuda/abi/launch_args.h"
 #include "cuda/abi/persistent_weights.h"
@@ -21,15 +21,16 @@ struct RowSlice {
 };
 
 // Those of `total` elements, of results or of a gradient, that a thread makes: [k] for begin <= k < end, step
-// by step.
+// by step. `size`: elements of a node, in chains over instances.
 struct Elements {
   int64_t begin, end, step, period, first = 0, count = 1;
-  DYC_INLINE Elements(const LaunchArgs& r, int64_t total, const Worker& w)
-      : begin(w.thread), end(total), step(w.threads), period(r.period) {
+  DYC_INLINE Elements(const LaunchArgs& r, int64_t total, int64_t size, const Worker& w)
+      : begin(w.thread), end(total), step(w.threads), period(r.instances ? r.instances * size : r.period) {
     if (!period) return;
-    const RowSlice own(period);
-    first = own.first;
-    count = own.count;
+    const RowSlice own(r.instances ? r.instances : period);
+    const int64_t each = r.instances ? size : 1;
+    first = own.first * each;
+    count = own.count * each;
     begin = threadIdx.x;
     end = total / period * count;
     step = blockDim.x;

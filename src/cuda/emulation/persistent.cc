@@ -1,4 +1,4 @@
-// The kernel of kernels/persistent.cu, for the host: one that has every kernel body.
+// The kernels of kernels/persistent.cu, for the host: with every kernel body.
 #include "cuda/emulation/device.h"
 
 #include "cuda/kernels/persistent.cu"
@@ -21,28 +21,36 @@ constexpr bool can_run(uint32_t kernel_id) {
   }(AllOps{}, kernel_id);
 }
 
-constexpr uint32_t kIds = dyc::kOps * kPasses + kLastPersistent + 1;
-constexpr uint32_t kBodies = [] {
-  uint32_t n = 0;
-  for (uint32_t id = 0; id < kIds; ++id) n += can_run(id);
-  return n;
-}();
+// Those of op * kPasses + pass, and of the others that are numbered after these.
+template <uint32_t others>
 struct Ids {
-  uint32_t at[kBodies] = {};
+  static constexpr uint32_t kEnd = dyc::kOps * kPasses + others;
+  static constexpr uint32_t kCount = [] {
+    uint32_t n = 0;
+    for (uint32_t id = 0; id < kEnd; ++id) n += can_run(id);
+    return n;
+  }();
+  uint32_t at[kCount] = {};
   constexpr Ids() {
-    for (uint32_t id = 0, n = 0; id < kIds; ++id)
+    for (uint32_t id = 0, n = 0; id < kEnd; ++id)
       if (can_run(id)) at[n++] = id;
   }
 };
-constexpr Ids kAll;
+constexpr Ids<kLastPersistent + 1> kSteps;
+constexpr Ids<0> kLinks;
 
 template <size_t... i>
-constexpr emulation::Run with_all(std::index_sequence<i...>) {
-  return emulation::run<persistent<kAll.at[i]...>>;
+constexpr emulation::Run with_all_steps(std::index_sequence<i...>) {
+  return emulation::run<persistent<kSteps.at[i]...>>;
+}
+template <size_t... i>
+constexpr emulation::Run with_all_links(std::index_sequence<i...>) {
+  return emulation::run<chain<kLinks.at[i]...>>;
 }
 
 const emulation::Registration kSource([](emulation::Kernels& to) {
-  to.push_back({"persistent", "persistent<>", with_all(std::make_index_sequence<kBodies>())});
+  to.push_back({"persistent", "persistent<>", with_all_steps(std::make_index_sequence<kSteps.kCount>())});
+  to.push_back({"persistent", "chain<>", with_all_links(std::make_index_sequence<kLinks.kCount>())});
 });
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace dyc::cuda {
 template <class G>
 DYC_INLINE void each_gradient(const LaunchArgs& r, const Worker& w, const NodeSizes& e, bool repeats, G f) {
   if (!repeats) {
-    const Elements mine(r, e.total, w);
+    const Elements mine(r, e.total, e.size, w);
     for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
       const Element at = element(e, mine[k]);
       f(at.node, at.at);
@@ -35,7 +35,7 @@ __device__ void run_unary_forward(const LaunchArgs& r, const Worker& w) {
   const Attrs<Op> attrs(r.shape->attrs);
   const DeviceOperand<const float> x = r.x[0];
   const NodeSizes results = r.results;
-  const Elements mine(r, results.total, w);
+  const Elements mine(r, results.total, results.size, w);
   for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
     const int64_t i = mine[k];
     const Element e = element(results, i);
@@ -98,7 +98,7 @@ __device__ void run_binary_forward(const LaunchArgs& r, const Worker& w) {
   const Attrs<Op> attrs(r.shape->attrs);
   const DeviceOperand<const float> x = r.x[0], y = r.x[1];
   const NodeSizes results = r.results;
-  const Elements mine(r, results.total, w);
+  const Elements mine(r, results.total, results.size, w);
   for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
     const int64_t i = mine[k];
     const Element e = element(results, i);

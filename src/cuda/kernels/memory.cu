@@ -25,7 +25,7 @@ DYC_INLINE bool is_fresh(const Segments& s, uint32_t segment) { return s.fresh &
 // Few sources each: a thread adds up an element.
 __device__ inline void run_add_few(const LaunchArgs& r, const Worker& w) {
   const Segments& s = extra_of<Segments>(r);
-  const Elements mine(r, s.ends[s.count - 1], w);
+  const Elements mine(r, s.ends[s.count - 1], 0, w);
   for (int64_t k = mine.begin; k < mine.end; k += mine.step) {
     const int64_t i = mine[k];
     const uint32_t segment = segment_of(s, i);

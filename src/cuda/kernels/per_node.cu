@@ -42,14 +42,30 @@ struct InstructionSet<true> {
 template <class Op>
 constexpr bool takes_scratch = requires(const KernelArgs& m) { Op::scratch(m); };
 
-// Nodes that a worker takes one after the other.
+// Nodes that a worker takes one after the other: [k] for first <= k < count, step by step.
 struct Turns {
-  int64_t first, step;
+  int64_t first, step, count;
+  uint32_t instances = 0, own_first = 0, own_count = 1;
+  DYC_INLINE uint32_t operator[](int64_t k) const {
+    const auto turn = static_cast<uint32_t>(k);
+    return instances ? turn / own_count * instances + own_first + turn % own_count : turn;
+  }
 };
 template <class Op>
 DYC_INLINE Turns turns(const LaunchArgs& r, const Worker& w) {
-  Turns t{w.thread, w.threads};
-  if constexpr (Op::meta.thread_group) t = {w.warp(), w.warps()};
+  Turns t{w.thread, w.threads, r.count};
+  if constexpr (Op::meta.thread_group) t = {w.warp(), w.warps(), r.count};
+  if (r.instances) {  // of a chain, which has no ops that take scratch memory
+    constexpr uint32_t threads = Op::meta.thread_group ? kWarp : 1;
+    const RowSlice own(r.instances);
+    t.first = threadIdx.x / threads;
+    t.step = blockDim.x / threads;
+    t.count = r.count / r.instances * own.count;
+    t.instances = r.instances;
+    t.own_first = static_cast<uint32_t>(own.first);
+    t.own_count = static_cast<uint32_t>(own.count);
+    return t;
+  }
   if constexpr (takes_scratch<Op>) {
     const auto& scratch = extra_of<ScratchMemory>(r);
     if (t.step > scratch.workers) t.step = scratch.workers;
@@ -84,7 +100,7 @@ __device__ void run_node_forward(const LaunchArgs& r, const Worker& w) {
     if (r.period) return each_node_sliced(r, [&r](uint32_t i) { run_node<Op, SlicedWarp>(r, i); });
   }
   const Turns t = turns<Op>(r, w);
-  for (int64_t i = t.first; i < r.count; i += t.step) run_node<Op, I>(r, static_cast<uint32_t>(i));
+  for (int64_t k = t.first; k < t.count; k += t.step) run_node<Op, I>(r, t[k]);
 }
 
 // Gradients of all arguments of one node.
@@ -119,7 +135,7 @@ __device__ void run_node_backward(const LaunchArgs& r, const Worker& w) {
     if (r.period) return each_node_sliced(r, [&r](uint32_t i) { back_node<Op, SlicedWarp>(r, i); });
   }
   const Turns t = turns<Op>(r, w);
-  for (int64_t i = t.first; i < r.count; i += t.step) back_node<Op, I>(r, static_cast<uint32_t>(i));
+  for (int64_t k = t.first; k < t.count; k += t.step) back_node<Op, I>(r, t[k]);
 }
 
 template <class Op>

@@ -1,5 +1,6 @@
-// The persistent kernel: runs many launches one after the other, all blocks at the same time. persistent<12,
-// 3, 40> has the kernel bodies 12, 3 and 40 (cuda/abi/persistent.h).
+// Kernels that run many launches one after the other. persistent<12, 3, 40> has the kernel bodies 12, 3 and 40
+// (cuda/abi/persistent.h), and all of its blocks run at the same time. chain<12, 3, 40> is launched as any
+// other: each block makes its slice of each step, and waits for none.
 #include "cuda/device/prelude.h"
 
 #include "cuda/device/grid.h"
@@ -27,7 +28,7 @@ DYC_INLINE void copy_args(uint64_t* to, const PersistentStep& step) {
 
 // load(next, step) is load_weights(), run(kernel_id, args) makes a step. Blocks that have nothing to do in a
 // step continue until the next grid barrier.
-template <class Load, class Run>
+template <bool Waits, class Load, class Run>
 __device__ void run_steps(const PersistentArgs& all, Load load, Run run) {
   DYC_SHARED(uint64_t, args, 2 * kArgsWords);
   copy_args(args, all.steps[0]);
@@ -36,8 +37,8 @@ __device__ void run_steps(const PersistentArgs& all, Load load, Run run) {
   for (uint32_t s = 0; s < all.count; ++s) {
     const PersistentStep step = all.steps[s];
     if (s > 0 || all.loads_first) wait_for_copies();
-    if (step.needs_grid_sync) wait_for_grid(all.arrived, all.fault, s);
-    else __syncthreads();  // shared memory
+    if (Waits && step.needs_grid_sync) wait_for_grid(all.arrived, all.fault, s);
+    else __syncthreads();  // shared memory, and what the block has made
     if (const uint32_t before = next; s > 0 && (next = load(before, s)) != before) {
       wait_for_copies();
       __syncthreads();
@@ -105,8 +106,17 @@ __global__ void __launch_bounds__(kBlock, 2) persistent(const LaunchArgs* args) 
       return load_weights(all, next, step);
     else return next;
   };
-  run_steps(all, load, [&](uint32_t kernel_id, const LaunchArgs& r) {
+  run_steps<true>(all, load, [&](uint32_t kernel_id, const LaunchArgs& r) {
     (void)((kernel_id == kernel_ids && (run_kernel<kernel_ids>(r, w, memory), true)) || ...);
+  });
+}
+
+template <uint32_t... kernel_ids>
+__global__ void __launch_bounds__(kBlock, 3) chain(const LaunchArgs* args) {
+  const Worker w;
+  const auto load = [](uint32_t next, uint32_t) { return next; };
+  run_steps<false>(extra_of<PersistentArgs>(*args), load, [&](uint32_t kernel_id, const LaunchArgs& r) {
+    (void)((kernel_id == kernel_ids && (run_kernel<kernel_ids>(r, w, nullptr), true)) || ...);
   });
 }
 

@@ -66,10 +66,14 @@ void CommandList::run() {
   const size_t count = commands_.size();
   LaunchWay way = joins_ ? LaunchWay::persistent : LaunchWay::plain;
   if (choice_ || !pass_.has_stretches()) {
-    std::vector<Command> joined = product_launches_.joined(commands_);
+    std::vector<Command> joined = chains_.joined(product_launches_.joined(commands_));
+    ways.later = ways.later || chains_.is_to_come();
     if (choice_) way = choose_way(ways, joined);
     if (way != LaunchWay::persistent) pass_.clear();
-    if (!pass_.has_stretches()) commands_.swap(joined);
+    if (!pass_.has_stretches()) {
+      commands_.swap(joined);
+      chains_.use();
+    }
   }
   product_launches_.count(device_.backend().counters, !pass_.has_stretches());
   device_.prepare(pass_.kernel_ids());
@@ -151,6 +155,7 @@ Operation CommandList::operation(const Command& c) const {
   if (c.kernel_id == Command::kCopy)
     return {Operation::copying, nullptr, {}, to, reinterpret_cast<cuda::Backend::Address>(c.from), c.bytes};
   if (c.kernel_id == Command::kPersistent) return pass_.operation(c);
+  if (c.kernel_id == Command::kChain) return chains_.operation(c);
   return {Operation::launching, device_.kernel(c.kernel_id), {c.blocks, device_.threads()}, to, 0, 0};
 }
 
@@ -158,6 +163,7 @@ Operation CommandList::operation(const Command& c) const {
 void CommandList::discard() {
   device_.parameters().launches_submitted();
   pass_.clear();
+  chains_.clear();
   commands_.clear();
   product_launches_.clear();
   products_.clear();

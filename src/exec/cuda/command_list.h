@@ -1,9 +1,10 @@
 // Launches and copies for the device, collected: all that they read is uploaded at once, then they run in
-// order. 13 fields: the commands, their memory, and notes on them for persistent_pass.h.
+// order. 14 fields: the commands, their memory, and notes on them for persistent_pass.h and chain_pass.h.
 #pragma once
 #include <vector>
 
 #include "cuda/abi/launch_args.h"
+#include "exec/cuda/chain_pass.h"
 #include "exec/cuda/device_pool.h"
 #include "exec/cuda/persistent_pass.h"
 #include "exec/cuda/product_launches.h"
@@ -19,7 +20,8 @@ class CommandList {
         upload_(device.backend()),
         zeroed_(device.backend(), "scratch"),
         uninitialised_(device.backend(), "scratch"),
-        pass_(*this, device) {}
+        pass_(*this, device),
+        chains_(*this, device) {}
 
   // ---- memory that is uploaded with the commands. Addresses are those on the device.
   // n elements, to be filled by the caller.
@@ -77,6 +79,12 @@ class CommandList {
     sliced_.push_back({commands_.size() - 1, period, finer, std::move(accesses), last_args_});
   }
 
+  // Chains: it may be a step of this one.
+  void note_link(Link link) {
+    link.args = last_args_;
+    if (link.chain) commands_.back().link = link;
+  }
+
   // Runs what was collected; forgets it, also where that fails.
   void submit();
   void discard();
@@ -104,6 +112,7 @@ class CommandList {
   cuda::LaunchArgs* last_args_ = nullptr;  // of the last launch, in host memory
   DevicePool zeroed_, uninitialised_;
   PersistentPass pass_;
+  ChainPass chains_;
   LaunchChoices::Set* choice_ = nullptr;  // of this list; null: nothing is measured
 };
 

@@ -21,6 +21,7 @@ struct CudaContext {
   // Does the next launch wait for those before it? Set for each launch; a copy that is launched for its
   // operands sets it, too.
   bool needs_grid_sync = true;
+  Link link = {};  // of the launches that it is made of
 
   Graph& graph() const { return launches.graph(); }
   Plan& plan() const { return launches.plan(); }

@@ -139,7 +139,8 @@ CudaDevice::CudaDevice(std::unique_ptr<cuda::Backend> backend)
     : backend_(std::move(backend)),
       threads_(std::min(kThreads, backend_->limits().threads)),
       most_blocks_(backend_->limits().processors * kBlocksPerProcessor),
-      persistent_kernels_(*backend_, options, threads_),
+      persistent_kernels_({"persistent", "persistent kernels", true}, *backend_, options, threads_),
+      chain_kernels_({"chain", "chains of launches", false}, *backend_, options, threads_),
       choices_(*backend_, options),
       parameters_(std::make_unique<CudaParameters>(*this)) {}
 

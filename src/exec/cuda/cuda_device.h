@@ -91,6 +91,7 @@ class CudaDevice {
   static std::string kernel_name(uint32_t kernel_id);
 
   PersistentKernels& persistent_kernels() { return persistent_kernels_; }
+  PersistentKernels& chain_kernels() { return chain_kernels_; }
   LaunchChoices& choices() { return choices_; }
   uint32_t threads() const { return threads_; }          // of a block
   uint32_t most_blocks() const { return most_blocks_; }  // of a grid that needs no more
@@ -104,7 +105,7 @@ class CudaDevice {
   const std::unique_ptr<cuda::Backend> backend_;
   const uint32_t threads_, most_blocks_;
   std::vector<cuda::Backend::Kernel> kernels_;  // by id
-  PersistentKernels persistent_kernels_;
+  PersistentKernels persistent_kernels_, chain_kernels_;
   LaunchChoices choices_;
   const std::unique_ptr<CudaParameters> parameters_;
 };

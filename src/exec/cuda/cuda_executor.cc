@@ -1,9 +1,11 @@
 #include "exec/cuda/cuda_executor.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "exec/cuda/parameters.h"
+#include "exec/cuda/tuning.h"
 
 namespace dyc {
 
@@ -16,15 +18,17 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   try {
     arenas_.upload_for(next, end);
     unsynced_ = {0, 0};
-    uint32_t group_end = next, fused_end = next;  // of what the last head is fused with
-    for (uint32_t i = next; i < end; ++i) {
-      const Launch& l = plan_.launches[i];
-      const LaunchTimer timer(*this, i, i + 1, false);
-      run(l, i < group_end);
-      counters.launches += i >= fused_end;  // as the plan has them; see device_counters() for the device's
-      group_end = std::max(group_end, i + 1 + l.elementwise);
-      fused_end = std::max(fused_end, i + 1 + l.elementwise + l.fused);
-      submit_timed();
+    for (uint32_t head = next; head < end;) {
+      ++counters.launches;  // as the plan has them; see device_counters() for the device's
+      const uint32_t group_end = std::min(end, end_of_group(head));
+      order_group(head, group_end);
+      for (const uint32_t i : order_) {
+        const LaunchTimer timer(*this, i, i + 1, false);
+        context_.link = link_of(head, i);
+        run(plan_.launches[i], i > head && plan_.launches[head].elementwise);
+        submit_timed();
+      }
+      head = group_end;
     }
     submit();
   } catch (...) {
@@ -34,6 +38,39 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   arenas_.ran(next, end);
   argmax_.ran(next, end);
   next = end;
+}
+
+uint32_t CudaExecutor::end_of_group(uint32_t head) const {
+  const Launch& l = plan_.launches[head];
+  return head + 1 + l.elementwise + l.fused;
+}
+
+// The launches of a group in the order in which they run forward: first products that read nothing of it, so
+// that they can be one launch, and what follows them a chain.
+void CudaExecutor::order_group(uint32_t head, uint32_t end) {
+  order_.resize(end - head);
+  std::iota(order_.begin(), order_.end(), head);
+  const Launch& group = plan_.launches[head];
+  if (!group.fused || context_.strategy().syncs_always()) return;
+  const auto stages = plan_.stages.begin() + group.stages;
+  std::stable_partition(order_.begin(), order_.end(), [&](uint32_t i) {
+    const Launch& l = plan_.launches[i];
+    return std::any_of(stages, stages + group.n_matmuls,
+                       [&](const Launch& stage) { return stage.nodes == l.nodes; });
+  });
+}
+
+// Of a launch of this group: instances, or elements, go through what is not a product by themselves.
+Link CudaExecutor::link_of(uint32_t head, uint32_t launch) const {
+  const Launch &group = plan_.launches[head], &l = plan_.launches[launch];
+  if (!device_.options.chains || context_.strategy().syncs_always()) return {};
+  if (group.elementwise) return {head + 1, 0, group.total};
+  if (!group.fused || l.kind == OpKind::matmul || op_info(l.op).scratch) return {};
+  const Sig& sig = graph_.sig_number(l.sig);
+  size_t size = sig.size;  // of an instance: one block has all of it
+  for (const Dim* x : sig.x) size = std::max(size, x->size());
+  if (size > kLinkFloats || l.total >= cuda::kDivisible) return {};
+  return {head + 1, group.count, 0};
 }
 
 void CudaExecutor::run(const Launch& l, bool grouped) {
@@ -211,11 +248,20 @@ void CudaExecutor::run_backward(NodeId root, const std::vector<uint8_t>& live,
   arenas_.clear_gradients();
   parameters_.begin_backward();
   seed(root);
-  for (uint32_t i = static_cast<uint32_t>(plan_.launches.size()); i-- > 0;) {
-    if (!live_nodes[i]) continue;
-    const LaunchTimer timer(*this, i, i + 1, true, live_nodes[i]);
-    backward_live(plan_.launches[i], live, live_nodes[i]);
-    submit_timed();
+  uint32_t end = static_cast<uint32_t>(plan_.launches.size());
+  std::vector<uint32_t> heads;
+  for (uint32_t i = 0; i < end; i = end_of_group(i)) heads.push_back(i);
+  for (auto head = heads.rbegin(); head != heads.rend(); end = *head++) {
+    order_group(*head, end);
+    const bool chained = plan_.launches[*head].elementwise || plan_.launches[*head].disjoint_gradients;
+    for (auto i = order_.rbegin(); i != order_.rend(); ++i) {
+      if (!live_nodes[*i]) continue;
+      const LaunchTimer timer(*this, *i, *i + 1, true, live_nodes[*i]);
+      const bool whole = live_nodes[*i] == plan_.launches[*i].count;
+      context_.link = chained && whole ? link_of(*head, *i) : Link{};
+      backward_live(plan_.launches[*i], live, live_nodes[*i]);
+      submit_timed();
+    }
   }
   add_weight_gradients();
   submit();

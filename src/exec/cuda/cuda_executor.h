@@ -1,6 +1,6 @@
 // Runs launches on a CUDA device, forward and backward: the loops over launches, and what the engine asks for
 // between them. Values and gradients are stored at the same offsets as on the host (arena_mirror.h); launches
-// are collected in a command list and submitted together. 27 methods: those of Executor.
+// are collected in a command list and submitted together. 30 methods: those of Executor.
 #pragma once
 #include "exec/cuda/device_argmax.h"
 #include "exec/cuda/matmul_launcher.h"
@@ -36,6 +36,9 @@ class CudaExecutor final : public Executor {
   void zero_gradients(int64_t, size_t) override {}  // backward() clears all
   void run_deferred(DeferredGradient& d) override { matmuls_.add_weight_gradients({&d}); }
 
+  uint32_t end_of_group(uint32_t head) const;
+  void order_group(uint32_t head, uint32_t end);
+  Link link_of(uint32_t head, uint32_t launch) const;
   void run(const Launch& l, bool grouped);
   void decide_sync(const Launch& l, bool grouped);
   bool reads(const Launch& l, ArenaRange range) const;
@@ -60,6 +63,7 @@ class CudaExecutor final : public Executor {
   OpLauncher ops_{context_, encoder_, reducer_, parameters_};
   MatmulLauncher matmuls_{context_, encoder_, reducer_, parameters_, deferred_};
   DeviceArgmax argmax_{context_, encoder_};
+  std::vector<uint32_t> order_;  // by order_group()
 
   // Results since the last launch that waited for those before it; those of them that were there when the
   // element-wise group began.

@@ -27,6 +27,7 @@ void OpLauncher::forward(const Launch& l) {
   c_.commands.launch(CudaDevice::kernel_id(l.op, cuda::kForward), args,
                      is_elementwise(l) ? l.total : warp_per_node(l), c_.needs_grid_sync);
   note_sliced(l, false, 0, l.n_operands);
+  if (l.kind != OpKind::custom) c_.commands.note_link(c_.link);
 }
 
 // The launch made last can be sliced where element i of a vector, or of a column, is computed from elements i
@@ -151,7 +152,9 @@ void OpLauncher::backward_elementwise(const Launch& l) {
     c_.commands.launch(CudaDevice::kernel_id(l.op, k == 0 ? cuda::kBackward : cuda::kBackwardSecond), args,
                        repeats ? args.own.largest : args.own.total);
     reducer_.add(additions);
-    if (additions.empty() && !repeats) note_sliced(l, true, k, k + 1);
+    if (!additions.empty() || repeats) continue;
+    note_sliced(l, true, k, k + 1);
+    c_.commands.note_link(c_.link);
   }
 }
 
@@ -177,7 +180,9 @@ void OpLauncher::backward_per_node(const Launch& l) {
   }
   c_.commands.launch(CudaDevice::kernel_id(l.op, cuda::kBackward), args, warp_per_node(l));
   reducer_.add(additions);
-  if (additions.empty()) note_sliced(l, true, 0, l.n_operands);
+  if (!additions.empty()) return;
+  note_sliced(l, true, 0, l.n_operands);
+  c_.commands.note_link(c_.link);
 }
 
 // Of nodes whose arguments are lists.

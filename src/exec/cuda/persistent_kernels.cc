@@ -32,7 +32,8 @@ PersistentKernels::Kernel* PersistentKernels::find(const Ids& kernel_ids) {
 bool PersistentKernels::is_possible(const Ids& kernel_ids) {
   if (find(kernel_ids)) return true;
   // Which step is at fault is unknown, so no subset or superset of these steps is compiled, either.
-  if (unsupported_.size() >= kPersistentFailures || !backend_.limits().cooperative) return false;
+  if (unsupported_.size() >= kPersistentFailures || (kind_.cooperative && !backend_.limits().cooperative))
+    return false;
   return std::none_of(unsupported_.begin(), unsupported_.end(),
                       [&](const Ids& u) { return contains(u, kernel_ids) || contains(kernel_ids, u); });
 }
@@ -84,7 +85,7 @@ cuda::KernelName PersistentKernels::name_of(const Ids& kernel_ids) const {
   std::string list;
   if (!emulated())
     for (const uint32_t id : kernel_ids) list += (list.empty() ? "" : ", ") + std::to_string(id);
-  return {"persistent", "persistent<" + list + ">"};
+  return {"persistent", kind_.name + ("<" + list) + ">"};
 }
 
 void PersistentKernels::compile(const Ids& kernel_ids) {
@@ -115,7 +116,7 @@ void PersistentKernels::mark_unsupported(const Ids& kernel_ids, const std::strin
     if (contains(k.kernel_ids, kernel_ids)) unsupported_.back() = k.kernel_ids;
   std::erase_if(kernels_, [&](const Kernel& k) { return contains(k.kernel_ids, kernel_ids); });
   if (unsupported_.size() == 1)
-    std::cerr << text("[dynet] WARNING: persistent kernels do not work here, launches run one by one: ", why,
+    std::cerr << text("[dynet] WARNING: ", kind_.what, " do not work here, launches run one by one: ", why,
                       "\n");
 }
 

@@ -1,5 +1,5 @@
-// Compiled persistent kernels, each for a set of steps, and which sets are worth one: a compiler takes
-// seconds, so the same set must have been asked for often enough.
+// Compiled persistent kernels, or chains, each for a set of steps, and which sets are worth one: a compiler
+// takes seconds, so the same set must have been asked for often enough.
 #pragma once
 #include <string>
 #include <utility>
@@ -14,8 +14,12 @@ class PersistentKernels {
  public:
   using Ids = std::vector<uint32_t>;  // kernel ids of the steps, ascending
 
-  PersistentKernels(cuda::Backend& backend, const DeviceOptions& options, uint32_t threads)
-      : backend_(backend), options_(options), threads_(threads) {}
+  struct Kind {
+    const char *name, *what;  // of kernels/persistent.cu; in messages
+    bool cooperative;
+  };
+  PersistentKernels(Kind kind, cuda::Backend& backend, const DeviceOptions& options, uint32_t threads)
+      : kind_(kind), backend_(backend), options_(options), threads_(threads) {}
 
   struct Kernel {
     Ids kernel_ids;
@@ -47,6 +51,7 @@ class PersistentKernels {
     Ids kernel_ids;
     uint32_t count = 0;
   };
+  const Kind kind_;
   cuda::Backend& backend_;
   const DeviceOptions& options_;
   const uint32_t threads_;  // of a block

@@ -11,8 +11,17 @@ namespace dyc {
 
 class CommandList;
 
+// A launch that may be a step of a chain, with those next to it of the same number (exec/cuda/chain_pass.h).
+struct Link {
+  uint32_t chain = 0;      // 0: none
+  uint32_t instances = 0;  // as LaunchArgs has them, while it is in one
+  int64_t period = 0;
+  cuda::LaunchArgs* args = nullptr;  // in host memory, to be uploaded
+};
+
 struct Command {
-  static constexpr uint32_t kCopy = 0xffffffffu, kPersistent = 0xfffffffeu, kGemm = 0xfffffffdu;
+  static constexpr uint32_t kCopy = 0xffffffffu, kPersistent = 0xfffffffeu, kGemm = 0xfffffffdu,
+                            kChain = 0xfffffffcu;
   uint32_t kernel_id;  // or one of these
   uint32_t blocks;     // kGemm: number of the call
   bool needs_grid_sync;
@@ -20,7 +29,8 @@ struct Command {
   const void* from;
   size_t bytes;
   size_t persistent = 0;  // kPersistent: number of the launch
-  bool has_kernel() const { return kernel_id < kGemm; }
+  Link link = {};
+  bool has_kernel() const { return kernel_id < kChain; }
 };
 
 class PersistentPass {

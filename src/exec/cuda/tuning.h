@@ -38,6 +38,9 @@ constexpr size_t kPersistentFailures = 3;    // then none is compiled in this pr
 constexpr size_t kCompileRequests = 256;     // remembered
 constexpr size_t kOccupancyAnswers = 64;     // of the driver, remembered per kernel
 
+// ---- chains
+constexpr size_t kLinkFloats = 1024;  // of an instance: more would keep its block busy while others are idle
+
 // ---- weights kept in shared memory
 constexpr size_t kStaticShared = 48 << 10;               // bytes that the bodies of other steps may declare
 constexpr int64_t kKeepColumns = cuda::kMostFewColumns;  // of a product: each block reads all of them, and

@@ -1,0 +1,120 @@
+"""Launches that become one: chains, and activations that products compute. The results are the same bits."""
+
+from __future__ import annotations
+
+import pytest
+from support.emulated import START, program
+from support.subject import IS_REFERENCE
+
+pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the devices are ours")
+
+NETS = """
+rng = np.random.default_rng(7)
+pc = dy.ParameterCollection()
+def parameters(*shape):
+    return pc.parameters_from_numpy((rng.normal(size=shape) / np.sqrt(shape[-1])).astype(np.float32))
+def inputs(n, size):
+    return [dy.inputVector(x) for x in rng.normal(size=(n, size)).astype(np.float32)]
+W, b = {(g, k): parameters(SIZE, SIZE) for g in "ifgou" for k in "lr"}, {g: parameters(SIZE) for g in "ifgou"}
+V, c = parameters(4, SIZE), parameters(4)
+
+def gate(g, l, r):
+    return dy.affine_transform([b[g], W[g, "l"], l, W[g, "r"], r])
+
+def tree(n):
+    '''Two levels of a TreeLSTM, and a loss for each root.'''
+    level = [(h, dy.tanh(h)) for h in inputs(4 * n, SIZE)]
+    while len(level) > n:
+        new = []
+        for (l, cl), (r, cr) in zip(level[::2], level[1::2]):
+            i, o, u = dy.logistic(gate("i", l, r)), dy.logistic(gate("o", l, r)), dy.tanh(gate("u", l, r))
+            fl, fr = dy.logistic(gate("f", l, r)), dy.logistic(gate("g", l, r))
+            cell = dy.cmult(i, u) + dy.cmult(fl, cl) + dy.cmult(fr, cr)
+            new.append((dy.cmult(o, dy.tanh(cell)), cell))
+        level = new
+    return [dy.pickneglogsoftmax(dy.affine_transform([c, V, h]), i % 4) for i, (h, _) in enumerate(level)]
+
+def gru(n):
+    '''A state that is read by products and by elements.'''
+    hs = inputs(n, SIZE)
+    for _ in range(3):
+        zs, rs = [dy.logistic(gate("i", h, h)) for h in hs], [dy.rectify(gate("f", h, h)) for h in hs]
+        us = [dy.tanh(gate("u", h, dy.cmult(h, r))) for h, r in zip(hs, rs)]
+        hs = [u + dy.cmult(z, h - u) for z, h, u in zip(zs, hs, us)]
+    return [dy.squared_norm(h) for h in hs]
+
+def parts(n):
+    '''Parts, sums and a softmax of what a product makes, and arguments that all share.'''
+    shared = dy.inputVector(rng.normal(size=SIZE).astype(np.float32))
+    hs = [dy.cmult(dy.tanh(gate("u", h, h)), shared) for h in inputs(n, SIZE)]
+    halves = [dy.softmax(dy.pick_range(h, 0, SIZE // 2)) + dy.pick_range(h, SIZE // 2, SIZE) for h in hs]
+    return [dy.sum_elems(dy.square(h)) + dy.logsumexp([dy.pick(h, 0), dy.pick(h, 1)]) for h in halves]
+
+def elements(n):
+    '''One instance, large.'''
+    x, y = inputs(2, 40 * SIZE * n)
+    return [dy.sum_elems(dy.cmult(dy.tanh(x + y), dy.logistic(x - y)) * 2.0)]
+
+def compute(net, n, **options):
+    '''Losses and gradients as text, and counts.'''
+    global rng
+    rng = np.random.default_rng(11)
+    dy._core._device_options(**options)
+    dy.renew_cg()
+    dy._core.reset_timing()
+    losses = net(n)
+    total = dy.esum(losses)
+    made = [total.npvalue(), *(loss.npvalue() for loss in losses)]
+    forward = dy._core.timing()
+    total.backward()
+    told = dy._core.timing()
+    made += [p.grad_as_array().copy() for p in pc.parameters_list()]
+    for p in pc.parameters_list():
+        p.scale_gradient(0)
+    counts = [told["device_launches"], told["device_links"], forward["device_launches"], forward["device_links"]]
+    return b"".join(np.ascontiguousarray(x).tobytes() for x in made).hex(), counts
+"""
+
+COMPARE = """
+for net in (tree, gru, parts, elements):
+    for n in (1, 2, 7, 40):
+        plain, before = compute(net, n, persistent=False, chains=False)
+        chained, after = compute(net, n, persistent=False, chains=True)
+        joined, _ = compute(net, n, persistent=True, chains=True)
+        print(net.__name__, n, plain == chained == joined, *before, *after)
+"""
+
+
+@pytest.fixture(scope="module", params=["order=forward", "order=backward", "processors=5,order=random"])
+def counts(request: pytest.FixtureRequest) -> dict[tuple[str, int], list[int]]:
+    """Launches and links, of a step and of forward alone: without chains, then with them."""
+    told = program("SIZE = 40\n" + START + NETS + COMPARE, settings=request.param)
+    rows = [line.split() for line in told.splitlines()]
+    assert [row[2] for row in rows] == ["True"] * 16, told
+    return {(row[0], int(row[1])): [int(word) for word in row[3:]] for row in rows}
+
+
+def test_a_level_is_two_launches(counts: dict[tuple[str, int], list[int]]) -> None:
+    """Of two levels and a loss, each a product and a chain; before that an activation of the leaves."""
+    for n in (7, 40):
+        assert counts["tree", n][6] <= 7, counts["tree", n]
+
+
+@pytest.mark.parametrize("net", ["tree", "gru", "parts", "elements"])
+def test_there_are_fewer_launches(counts: dict[tuple[str, int], list[int]], net: str) -> None:
+    before, after = counts[net, 40][:4], counts[net, 40][4:]
+    assert before[1] == before[3] == 0 and after[1] > 0, (before, after)
+    assert after[0] < before[0], (before, after)
+
+
+@pytest.mark.parametrize("matmul", ["few", "middle", "large"])
+@pytest.mark.parametrize("size", [5, 33, 130])
+def test_activations_of_products(matmul: str, size: int) -> None:
+    """Of any kernel for products, for sizes that its tiles do not divide."""
+    text = f"""
+dy._core._device_options(matmul="{matmul}", keep_weights=False)
+for net, n in ((gru, 3), (gru, 37)):
+    (plain, before), (made, after) = (compute(net, n, persistent=False, chains=on) for on in (False, True))
+    print(plain == made, after[2] < before[2])
+"""
+    assert program(f"SIZE = {size}\n" + START + NETS + text).splitlines() == ["True True"] * 2
