@@ -42,9 +42,9 @@ class Rule(NamedTuple):
 
 
 CONTRACT = [
-    *(Rule("matmul", f"product<{of}>", 2, 1100, 0.8, 8, 16)
+    *(Rule("matmul", f"product<{of}>", 2, 1260, 0.8, 8, 16)
       for of in ("true, false", "false, false", "true, true")),
-    *(Rule("large_products", f"large_product<{of}>", 2, 2500, 0.8, 6, 12)
+    *(Rule("large_products", f"large_product<{of}>", 2, 2600, 0.8, 6, 12)
       for of in ("true, false", "false, false", "true, true")),
     # Its work is to read weights. Columns that are not aligned to 16 bytes go a way of their own, which asks.
     *(Rule("few_columns", f"few_columns<{of}>", 2, 3100, 0.61, 31, generic=30) for of in ("true", "false")),
@@ -59,18 +59,22 @@ CONTRACT = [
     # Arguments of a node are an array, which the op reads by number.
     Rule("per_node", "node_forward<OpById<{lstm_cell}>>", 3, 1500, generic=30, frame=64),
     # Two kinds of memory by one address: all of its steps share the text that reads arguments.
+    Rule("persistent", "chain<{links}>", 2, 12000, generic=1400),
     Rule("persistent", "persistent<{walk}>", 2, 9500, 0.6, 40, generic=230, frame=176),
 ]  # fmt: skip
 
 
 @cache
 def numbers() -> dict[str, str]:
-    """Of ops, and of the kernel bodies of a chain of LSTM cells: cuda/abi/persistent.h."""
+    """Of ops, and of the kernel bodies of LSTM cells and of gates: cuda/abi/persistent.h."""
     rows = importlib.import_module("dynet_compat._core").op_table()
     found = {row["name"]: i for i, row in enumerate(rows)}
     bodies = [*(3 * found[name] for name in ("tanh", "cmult", "lstm_cell")),
               *(3 * len(rows) + other for other in (0, 6, 12))]  # fmt: skip
-    return {**{name: str(i) for name, i in found.items()}, "walk": ", ".join(map(str, bodies))}
+    links = [3 * found[name] + step for name in ("tanh", "logistic", "add", "cmult")
+             for step in range(3 if name in ("add", "cmult") else 2)]  # fmt: skip
+    return {**{name: str(i) for name, i in found.items()}, "walk": ", ".join(map(str, bodies)),
+            "links": ", ".join(map(str, sorted(links)))}  # fmt: skip
 
 
 @cache

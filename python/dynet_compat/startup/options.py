@@ -215,7 +215,7 @@ _VARIABLES = {
     "THREADS": ("a number of threads, 1 or more", _WHOLE),
     "MEM": ("a number of MB, 1 or more", _WHOLE),
 }
-_UNCHECKED = ("CACHE", "CUBLAS", "DEVICE", "EMULATION", "GRAPHS", "HINTS", "LIBCUDA", "MEASURED",
+_UNCHECKED = ("CACHE", "CHAINS", "CUBLAS", "DEVICE", "EMULATION", "GRAPHS", "HINTS", "LIBCUDA", "MEASURED",
               "PERSISTENT", "REPORT", "SNAPSHOT", "TRUSTED")  # fmt: skip
 
 

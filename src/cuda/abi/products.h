@@ -29,6 +29,8 @@ struct Product {
   uint32_t first, terms;  // in Products::terms
   uint32_t tile;          // tiles of the products before
   int64_t m, n;
+  uint32_t activation = 0;  // number from 1 in Activations; 0: none
+  int64_t activated = 0;    // where its result is, in floats from that of the product
 };
 
 struct Products {

@@ -3,6 +3,7 @@
 #include "cuda/abi/launch_args.h"
 #include "cuda/abi/products.h"
 #include "cuda/device/grid.h"
+#include "ops/elementwise.h"
 
 namespace dyc::cuda {
 
@@ -110,6 +111,20 @@ DYC_INLINE const Product& product_of(const Products& all, uint32_t tile) {
 DYC_INLINE float result_of(const Product& p, const float* c, int64_t i, int64_t j, float sum) {
   if (p.begin == Product::zero) return sum;
   return (p.begin == Product::add ? in_device_memory(c)[i] : column(p.start, j)[i]) + sum;
+}
+
+template <class... Ops>
+DYC_INLINE float activate(OpList<Ops...>, uint32_t number, float x) {
+  uint32_t i = 0;
+  float y = x;
+  (void)((++i == number && (y = Ops::f(x, static_cast<const float*>(nullptr)), true)) || ...);
+  return y;
+}
+
+// Writes element i of a column of C, and what an activation makes of it.
+DYC_INLINE void write_result(const Product& p, float* c, int64_t i, float result) {
+  c[i] = result;
+  if (p.activation) c[p.activated + i] = activate(Activations{}, p.activation, result);
 }
 
 }  // namespace dyc::cuda

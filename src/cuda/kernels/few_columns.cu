@@ -110,7 +110,7 @@ DYC_INLINE void write_few(const Product& p, const FewWork<AInner>& w, float* mem
     for (int half = parts / 2; half > 0; half /= 2)
       for (int part = 0; part < half; ++part) all[part] += all[part + half];
     float* const c = column(p.c, j);
-    c[i] = result_of(p, c, i, j, all[0]);
+    write_result(p, c, i, result_of(p, c, i, j, all[0]));
   }
 }
 

@@ -86,6 +86,15 @@ DYC_INLINE void write_rows(const Product& p, int64_t i, int64_t j, Four sum) {
   }
 }
 
+// What an activation makes of the thread's elements, which it has written.
+DYC_INLINE void activate_large(const Product& p, int64_t i0, int64_t j0, const LargeSums& sums) {
+  DYC_UNROLL(1)
+  for (int e = 0; e < 32; ++e) {
+    const int64_t i = i0 + 4 * sums.x + e % 4 + (e / 4 % 2 ? kHigh / 2 : 0), j = j0 + 4 * sums.y + e / 8;
+    if (i < p.m && j < p.n) write_result(p, column(p.c, j), i, column(p.c, j)[i]);
+  }
+}
+
 // memory: kLargeFloats of the block's.
 template <bool AInner, bool BInner>
 __device__ void run_large_product(const LaunchArgs& r, float* memory) {
@@ -103,6 +112,7 @@ __device__ void run_large_product(const LaunchArgs& r, float* memory) {
       write_rows(p, i, j, sums.upper[v]);
       write_rows(p, i + kHigh / 2, j, sums.lower[v]);
     }
+    if (p.activation) activate_large(p, i0, j0, sums);
   }
 }
 

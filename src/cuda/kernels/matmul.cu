@@ -65,7 +65,7 @@ DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory, c
     float all = 0.f;
     for (int g = 0; g < t.groups; ++g) all += memory[g * 2 * kPart + e];
     float* const c = column(p.c, j);
-    c[i] = result_of(p, c, i, j, all);
+    write_result(p, c, i, result_of(p, c, i, j, all));
   }
 }
 

@@ -25,8 +25,7 @@ void CommandList::launch_blocks(uint32_t kernel_id, const cuda::LaunchArgs& args
 }
 
 void CommandList::launch_products(ProductLaunch launch, bool needs_grid_sync) {
-  commands_.push_back(product_launches_.command_of(launch, needs_grid_sync));
-  product_launches_.add(commands_.size() - 1, std::move(launch));
+  commands_.push_back(product_launches_.add(commands_.size(), std::move(launch), needs_grid_sync));
 }
 
 void CommandList::copy(float* to, const float* from, size_t floats) {

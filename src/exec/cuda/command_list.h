@@ -59,6 +59,10 @@ class CommandList {
   void launch_blocks(uint32_t kernel_id, const cuda::LaunchArgs& args, uint32_t blocks,
                      bool needs_grid_sync = true);
   void launch_products(ProductLaunch launch, bool needs_grid_sync);
+  // False: an activation of these nodes needs a launch of its own.
+  bool activate_products(uint32_t activation, const std::vector<ElementwiseNode>& nodes) {
+    return product_launches_.activate(activation, nodes, products_);
+  }
   void copy(float* to, const float* from, size_t floats);
   void gemm(const cuda::Gemm& product);  // by the library
   size_t size() const { return commands_.size(); }

@@ -74,8 +74,9 @@ Link CudaExecutor::link_of(uint32_t head, uint32_t launch) const {
 }
 
 void CudaExecutor::run(const Launch& l, bool grouped) {
-  decide_sync(l, grouped);
   counters.nodes += l.count;
+  if (l.kind == OpKind::unary && matmuls_.activate(l)) return note_unsynced(l, grouped);
+  decide_sync(l, grouped);
   if (op_info(l.op).check) check(l);
   switch (l.kind) {
     case OpKind::unary:
@@ -95,14 +96,29 @@ void CudaExecutor::run(const Launch& l, bool grouped) {
   }
 }
 
+namespace {
+
+ArenaRange joined(ArenaRange a, ArenaRange b) {
+  if (a.begin == a.end) return b;
+  return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
+}
+
+}  // namespace
+
 // A launch of an element-wise group reads what the same thread wrote, and may read what was there before the
 // group.
 void CudaExecutor::decide_sync(const Launch& l, bool grouped) {
   if (!grouped) unsynced_before_group_ = unsynced_;
   context_.needs_grid_sync = context_.strategy().syncs_always() || reads(l, unsynced_before_group_);
   if (context_.needs_grid_sync) unsynced_ = unsynced_before_group_ = {0, 0};
-  if (unsynced_.begin == unsynced_.end) unsynced_ = {l.out, l.out + l.total};
-  else unsynced_ = {std::min(unsynced_.begin, l.out), std::max(unsynced_.end, l.out + l.total)};
+  unsynced_ = joined(unsynced_, {l.out, l.out + l.total});
+}
+
+// The launch is part of one before: no thread of its group has made what it makes.
+void CudaExecutor::note_unsynced(const Launch& l, bool grouped) {
+  const ArenaRange made{l.out, l.out + l.total};
+  unsynced_ = joined(unsynced_, made);
+  unsynced_before_group_ = grouped ? joined(unsynced_before_group_, made) : unsynced_;
 }
 
 // May the launch read something in this range?

@@ -41,6 +41,7 @@ class CudaExecutor final : public Executor {
   Link link_of(uint32_t head, uint32_t launch) const;
   void run(const Launch& l, bool grouped);
   void decide_sync(const Launch& l, bool grouped);
+  void note_unsynced(const Launch& l, bool grouped);
   bool reads(const Launch& l, ArenaRange range) const;
   void copy_values(NodeId id, cuda::Backend::Address to);
   void submit();

@@ -112,8 +112,10 @@ bool divides(const WeightProduct& p, int64_t period) {
 }
 
 bool reads_result_of(const SlicedStep& s, const WeightProduct& p) {
-  return std::any_of(s.accesses.begin(), s.accesses.end(),
-                     [&](const MemoryRange& a) { return overlap(a, p.accesses.front()); });
+  return std::any_of(s.accesses.begin(), s.accesses.end(), [&](const MemoryRange& a) {
+    return std::any_of(p.accesses.begin(), p.accesses.end(),
+                       [&](const MemoryRange& made) { return made.writes && overlap(a, made); });
+  });
 }
 
 // That of the first step which reads a product's result.

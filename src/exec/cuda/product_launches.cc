@@ -4,11 +4,20 @@
 #include <iterator>
 
 #include "exec/cuda/command_list.h"
+#include "exec/cuda/tuning.h"
 
 namespace dyc {
 
-Command ProductLaunches::command_of(const ProductLaunch& launch, bool needs_grid_sync) {
-  const cuda::Products all{list_.put(launch.products), list_.put(launch.terms),
+Command ProductLaunches::add(size_t command, ProductLaunch launch, bool needs_grid_sync) {
+  const auto products = list_.array<cuda::Product>(launch.products.size());
+  std::copy(launch.products.begin(), launch.products.end(), products.host);
+  all_.push_back({command, std::move(launch), products.host});
+  return command_of(all_.back().launch, products.device, needs_grid_sync);
+}
+
+Command ProductLaunches::command_of(const ProductLaunch& launch, const cuda::Product* products,
+                                    bool needs_grid_sync) {
+  const cuda::Products all{products, list_.put(launch.terms),
                            static_cast<uint32_t>(launch.products.size()), launch.tiles};
   cuda::LaunchArgs args;
   args.count = all.count;
@@ -19,6 +28,17 @@ Command ProductLaunches::command_of(const ProductLaunch& launch, bool needs_grid
 }
 
 namespace {
+
+// Floats from `a` to `b`: addresses of the device.
+int64_t distance(const float* a, const float* b) {
+  return (reinterpret_cast<int64_t>(b) - reinterpret_cast<int64_t>(a)) / static_cast<int64_t>(sizeof(float));
+}
+
+bool holds(const cuda::Product& p, const ElementwiseNode& node) {
+  if (p.begin == cuda::Product::add || p.c.index || (p.c.stride != p.m && p.n > 1)) return false;
+  const int64_t at = distance(p.c.base, node.from);
+  return at >= 0 && at + node.floats <= p.m * p.n;
+}
 
 void append(ProductLaunch& to, const ProductLaunch& from) {
   for (cuda::Product p : from.products) {
@@ -32,12 +52,59 @@ void append(ProductLaunch& to, const ProductLaunch& from) {
 
 }  // namespace
 
+bool ProductLaunches::activate(uint32_t activation, const std::vector<ElementwiseNode>& nodes,
+                               std::vector<WeightProduct>& noted) {
+  std::vector<Activated> found;
+  for (const ElementwiseNode& node : nodes)
+    if (!find(node, found)) return false;
+  for (const Activated& a : found)
+    if (a.floats != a.get().m * a.get().n || a.get().activation) return false;
+  for (const Activated& a : found) {
+    const auto set = [&](cuda::Product& p) {
+      p.activation = activation;
+      p.activated = a.distance;
+    };
+    set(a.get());
+    set(a.launch->products[a.product]);
+    for (WeightProduct& w : noted) {
+      if (w.step != a.launch->command) continue;
+      set(w.product);
+      MemoryRange written = w.accesses.front();
+      written.begin += a.distance;
+      written.end += a.distance;
+      w.accesses.push_back(written);
+    }
+  }
+  return true;
+}
+
+// Adds the node to those of the product whose result it reads; false: there is none, or it is not as the
+// others of that product.
+bool ProductLaunches::find(const ElementwiseNode& node, std::vector<Activated>& found) {
+  const int64_t apart = distance(node.from, node.to);
+  for (auto a = found.rbegin(); a != found.rend(); ++a) {
+    if (!holds(a->get(), node)) continue;
+    a->floats += node.floats;
+    return a->distance == apart;
+  }
+  size_t looked = 0;
+  for (auto launch = all_.rbegin(); launch != all_.rend() && looked < kRecentProducts; ++launch)
+    for (size_t p = 0; p < launch->launch.products.size(); ++p, ++looked) {
+      if (!holds(launch->launch.products[p], node)) continue;
+      found.push_back({&*launch, p, apart, node.floats});
+      return true;
+    }
+  return false;
+}
+
 std::vector<Command> ProductLaunches::joined(const std::vector<Command>& commands) {
   std::vector<Command> joined;
   std::vector<Numbered> open;  // since the last wait; numbers are places in `joined`
   const auto close = [&] {
     for (const Numbered& o : open)
-      if (o.joined) joined[o.command] = command_of(o.launch, joined[o.command].needs_grid_sync);
+      if (o.joined)
+        joined[o.command] =
+            command_of(o.launch, list_.put(o.launch.products), joined[o.command].needs_grid_sync);
     open.clear();
   };
   std::fill(std::begin(spared_), std::end(spared_), 0);
@@ -53,7 +120,7 @@ std::vector<Command> ProductLaunches::joined(const std::vector<Command>& command
       to->joined = true;
       ++spared_[static_cast<size_t>(next->launch.variant)];
     } else {
-      if (is_next) open.push_back({joined.size(), next->launch});
+      if (is_next) open.push_back({joined.size(), next->launch, nullptr});
       joined.push_back(commands[i]);
     }
     next += is_next;

@@ -1,6 +1,7 @@
 // Launches of matrix products in a command list. Those that read nothing of each other can be one launch, of
 // the list of all their products: a level of a tree has several. Persistent kernels do without, as their
-// steps are cheap and keep the weights of single products.
+// steps are cheap and keep the weights of single products. Activations of their results are computed in the
+// same launch.
 #pragma once
 #include <vector>
 
@@ -18,13 +19,23 @@ struct ProductLaunch {
   uint32_t tiles;
 };
 
+// A node of an element-wise launch: where its argument is, and its result.
+struct ElementwiseNode {
+  const float* from;
+  float* to;
+  int64_t floats;
+};
+
 class ProductLaunches {
  public:
   explicit ProductLaunches(CommandList& list) : list_(list) {}
 
-  Command command_of(const ProductLaunch& launch, bool needs_grid_sync);
-  // Command number `command` is this launch.
-  void add(size_t command, ProductLaunch launch) { all_.push_back({command, std::move(launch)}); }
+  // Command number `command` is this launch; its text.
+  Command add(size_t command, ProductLaunch launch, bool needs_grid_sync);
+  // Computes this activation (a number from 1 in Activations) of the nodes in launches that were added, if
+  // their arguments are all of the results of some products. `noted`: notes on the same products.
+  bool activate(uint32_t activation, const std::vector<ElementwiseNode>& nodes,
+                std::vector<WeightProduct>& noted);
   // The commands, where launches of one kernel between which nobody waits for others are one: none of them
   // reads what another makes.
   std::vector<Command> joined(const std::vector<Command>& commands);
@@ -36,8 +47,17 @@ class ProductLaunches {
   struct Numbered {
     size_t command;
     ProductLaunch launch;
+    cuda::Product* products;  // in host memory, to be uploaded
     bool joined = false;
   };
+  struct Activated {
+    Numbered* launch;
+    size_t product;
+    int64_t distance, floats;  // from argument to result; of the nodes so far
+    cuda::Product& get() const { return launch->launch.products[product]; }
+  };
+  Command command_of(const ProductLaunch& launch, const cuda::Product* products, bool needs_grid_sync);
+  bool find(const ElementwiseNode& node, std::vector<Activated>& found);
   CommandList& list_;
   std::vector<Numbered> all_;
   uint64_t spared_[cuda::kMatmulVariants] = {};  // launches, by joined()
