@@ -192,11 +192,10 @@ void Fuser::close_group(Launch& head, uint32_t more, uint32_t begin) {
   const auto rest = std::stable_partition(
       stages, plan_.stages.end(), [&](const Launch& p) { return p.kind == OpKind::matmul && reads_none(p); });
   head.n_matmuls = static_cast<uint32_t>(rest - stages);
-  head.disjoint_gradients = gradients_disjoint(head);
+  head.disjoint_gradients = gradients_disjoint(head, false);
 }
 
-// Does each instance add to gradients that no other instance adds to, products left aside?
-bool Fuser::gradients_disjoint(const Launch& head) {
+bool Fuser::gradients_disjoint(const Launch& head, bool exactly) {
   targets_.clear();
   int64_t floats = 0;
   bool sorted = true;
@@ -229,7 +228,7 @@ bool Fuser::gradients_disjoint(const Launch& head) {
     }
   }
   if (sorted) return true;
-  return floats >= tuning::kSortedTargets && targets_disjoint();
+  return (exactly || floats >= tuning::kSortedTargets) && targets_disjoint();
 }
 
 // The same for many targets, by sorting them.

@@ -17,6 +17,9 @@ class Fuser {
   Fuser(Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {}
   // Groups the launches from `first` on, which compute `nodes` nodes.
   void fuse(uint32_t first, uint32_t nodes);
+  // Does each instance of a fused group add to gradients that no other instance adds to, products left aside?
+  // Unless `exactly`, false where finding out would take long for what can be gained.
+  bool gradients_disjoint(const Launch& head, bool exactly);
 
  private:
   uint32_t elementwise_end(uint32_t head) const;
@@ -28,7 +31,6 @@ class Fuser {
   bool outside(const Launch& stage, uint32_t k, int64_t low) const;
   bool made_by(const ReadRange& s, const Operand& o, uint32_t begin, uint32_t n) const;
   void close_group(Launch& head, uint32_t more, uint32_t begin);
-  bool gradients_disjoint(const Launch& head);
   bool targets_disjoint();
 
   Graph& graph_;

@@ -136,19 +136,19 @@ def test_a_kernel_that_the_driver_refuses(machine: dict[str, str], call: str, co
     told, warnings = run(
         STEPS + "print(step(), step(), step())", **machine, FAKE_CUDA_FAIL=f"{call} 1 {code}"
     )
-    assert told == [f"[4, {tried}] [4, 0] [4, 0]"]
+    assert told == [f"[3, {tried}] [3, 0] [3, 0]"]
     assert len(warnings) == 1, warnings
 
 
 def test_a_persistent_kernel_that_does_not_compile(machine: dict[str, str]) -> None:
     told, warnings = run(STEPS + BROKEN_COMPILER + "print(step(), step())", **machine)
-    assert told == ["[4, 0] [4, 0]"]
+    assert told == ["[3, 0] [3, 0]"]
     assert len(warnings) == 1 and "too many registers" in warnings[0], warnings
 
 
 def test_a_device_that_cannot_run_blocks_together(machine: dict[str, str]) -> None:
     settings = {**machine, "FAKE_CUDA": "version=13000 cooperative=0"}
-    assert run(STEPS + "print(step(), step())", **settings) == (["[4, 0] [4, 0]"], [])
+    assert run(STEPS + "print(step(), step())", **settings) == (["[3, 0] [3, 0]"], [])
 
 
 def test_a_device_lost_in_a_persistent_kernel(machine: dict[str, str]) -> None:

@@ -1,4 +1,5 @@
-// LaunchArgs::extra of kernels/persistent.cu: many small launches, the steps of one persistent kernel or chain.
+// LaunchArgs::extra of kernels/persistent.cu: many small launches, the steps of one persistent kernel or
+// chain.
 #pragma once
 #include "cuda/abi/launch_args.h"
 #include "cuda/abi/persistent_weights.h"

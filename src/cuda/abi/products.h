@@ -21,11 +21,11 @@ struct Term {
   int64_t inner;
 };
 
-// C = start + sum of terms, m x n; without a start, C += sum of terms.
+// C = start + sum of terms, m x n; without a start, C += sum of terms, or C += term for each of them.
 struct Product {
   Matrix<float> c;
   Matrix<const float> start;
-  enum Begin : uint32_t { zero, begin_at, add } begin;
+  enum Begin : uint32_t { zero, begin_at, add, add_each } begin;
   uint32_t first, terms;  // in Products::terms
   uint32_t tile;          // tiles of the products before
   int64_t m, n;

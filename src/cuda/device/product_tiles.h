@@ -110,8 +110,11 @@ DYC_INLINE const Product& product_of(const Products& all, uint32_t tile) {
 // What element i of column j of C becomes, where terms add up to `sum`; c is that column.
 DYC_INLINE float result_of(const Product& p, const float* c, int64_t i, int64_t j, float sum) {
   if (p.begin == Product::zero) return sum;
-  return (p.begin == Product::add ? in_device_memory(c)[i] : column(p.start, j)[i]) + sum;
+  return (p.begin == Product::begin_at ? column(p.start, j)[i] : in_device_memory(c)[i]) + sum;
 }
+
+// Terms of which an element gets the sum at once, from `term` on.
+DYC_INLINE uint32_t terms_at_once(const Product& p) { return p.begin == Product::add_each ? 1 : p.terms; }
 
 template <class... Ops>
 DYC_INLINE float activate(OpList<Ops...>, uint32_t number, float x) {

@@ -1,7 +1,7 @@
 // Slices of launches, for kernels only. In a persistent kernel, the rows of a launch are taken modulo its
-// period (the size of an LSTM whose gates are stacked), and thread block b owns slice b of [0, period): what it
-// computes of its rows depends on these rows of other sliced launches alone, so that such a launch needs no
-// grid barrier. In a chain the nodes are taken modulo the number of instances, likewise.
+// period (the size of an LSTM whose gates are stacked), and thread block b owns slice b of [0, period): what
+// it computes of its rows depends on these rows of other sliced launches alone, so that such a launch needs
+// no grid barrier. In a chain the nodes are taken modulo the number of instances, likewise.
 #pragma once
 #include "cuda/abi/launch_args.h"
 #include "cuda/abi/persistent_weights.h"

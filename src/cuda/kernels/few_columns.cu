@@ -116,11 +116,14 @@ DYC_INLINE void write_few(const Product& p, const FewWork<AInner>& w, float* mem
 
 template <bool AInner, int N>
 __device__ void few_tile(const Products& all, const Product& p, const FewWork<AInner>& w, float* memory) {
-  float sum[N][kRowsEach] = {};
   const Term* term = in_device_memory(all.terms) + p.first;
-  DYC_UNROLL(1)
-  for (uint32_t left = p.terms; left > 0; --left, ++term) add_few_term(p, *term, w, sum);
-  write_few(p, w, memory, sum);
+  const Term* const end = term + p.terms;
+  do {
+    float sum[N][kRowsEach] = {};
+    DYC_UNROLL(1)
+    for (uint32_t left = terms_at_once(p); left > 0; --left, ++term) add_few_term(p, *term, w, sum);
+    write_few(p, w, memory, sum);
+  } while (term < end);
 }
 
 // memory: kFewFloats of the block's.

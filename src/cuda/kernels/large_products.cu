@@ -103,16 +103,19 @@ __device__ void run_large_product(const LaunchArgs& r, float* memory) {
     const Product& p = product_of(all, tile);
     const uint32_t high = static_cast<uint32_t>((p.m + kHigh - 1) / kHigh);  // tiles above each other
     const int64_t i0 = int64_t{(tile - p.tile) % high} * kHigh, j0 = int64_t{(tile - p.tile) / high} * kWide;
-    LargeSums sums;
-    for (uint32_t k = p.first; k < p.first + p.terms; ++k)
-      add_large<AInner, BInner>(p, in_device_memory(all.terms)[k], i0, j0, memory, sums);
-    DYC_UNROLL(4)  // or the sums would be in memory
-    for (int v = 0; v < 4; ++v) {
-      const int64_t i = i0 + 4 * sums.x, j = j0 + 4 * sums.y + v;
-      write_rows(p, i, j, sums.upper[v]);
-      write_rows(p, i + kHigh / 2, j, sums.lower[v]);
-    }
-    if (p.activation) activate_large(p, i0, j0, sums);
+    uint32_t k = p.first;
+    do {
+      LargeSums sums;
+      for (const uint32_t end = k + terms_at_once(p); k < end; ++k)
+        add_large<AInner, BInner>(p, in_device_memory(all.terms)[k], i0, j0, memory, sums);
+      DYC_UNROLL(4)  // or the sums would be in memory
+      for (int v = 0; v < 4; ++v) {
+        const int64_t i = i0 + 4 * sums.x, j = j0 + 4 * sums.y + v;
+        write_rows(p, i, j, sums.upper[v]);
+        write_rows(p, i + kHigh / 2, j, sums.lower[v]);
+      }
+      if (p.activation) activate_large(p, i0, j0, sums);
+    } while (k < p.first + p.terms);
   }
 }
 

@@ -88,10 +88,13 @@ __device__ void run_product(const LaunchArgs& r, float* memory) {
     const uint32_t high = static_cast<uint32_t>((p.m + kTile - 1) / kTile);  // tiles above each other
     t.i0 = int64_t{(tile - p.tile) % high} * kTile;
     t.j0 = int64_t{(tile - p.tile) / high} * kTile;
-    Four sum[4] = {};
-    for (uint32_t k = p.first; k < p.first + p.terms; ++k)
-      add_term<AInner, BInner>(p, in_device_memory(all.terms)[k], t, memory, sum);
-    write_tile(p, t, memory, sum);
+    uint32_t k = p.first;
+    do {
+      Four sum[4] = {};
+      for (const uint32_t end = k + terms_at_once(p); k < end; ++k)
+        add_term<AInner, BInner>(p, in_device_memory(all.terms)[k], t, memory, sum);
+      write_tile(p, t, memory, sum);
+    } while (k < p.first + p.terms);
   }
 }
 

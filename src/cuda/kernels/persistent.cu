@@ -1,5 +1,5 @@
-// Kernels that run many launches one after the other. persistent<12, 3, 40> has the kernel bodies 12, 3 and 40
-// (cuda/abi/persistent.h), and all of its blocks run at the same time. chain<12, 3, 40> is launched as any
+// Kernels that run many launches one after the other. persistent<12, 3, 40> has the kernel bodies 12, 3 and
+// 40 (cuda/abi/persistent.h), and all of its blocks run at the same time. chain<12, 3, 40> is launched as any
 // other: each block makes its slice of each step, and waits for none.
 #include "cuda/device/prelude.h"
 
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kBlock, 2) persistent(const LaunchArgs* args) 
 }
 
 template <uint32_t... kernel_ids>
-__global__ void __launch_bounds__(kBlock, 3) chain(const LaunchArgs* args) {
+__global__ void __launch_bounds__(kBlock, 2) chain(const LaunchArgs* args) {
   const Worker w;
   const auto load = [](uint32_t next, uint32_t) { return next; };
   run_steps<false>(extra_of<PersistentArgs>(*args), load, [&](uint32_t kernel_id, const LaunchArgs& r) {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "exec/cuda/parameters.h"
 #include "exec/cuda/tuning.h"
+#include "plan/fuse.h"
 
 namespace dyc {
 
@@ -21,8 +22,7 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
     for (uint32_t head = next; head < end;) {
       ++counters.launches;  // as the plan has them; see device_counters() for the device's
       const uint32_t group_end = std::min(end, end_of_group(head));
-      order_group(head, group_end);
-      for (const uint32_t i : order_) {
+      for (const uint32_t i : order_of_group(head, group_end)) {
         const LaunchTimer timer(*this, i, i + 1, false);
         context_.link = link_of(head, i);
         run(plan_.launches[i], i > head && plan_.launches[head].elementwise);
@@ -47,17 +47,18 @@ uint32_t CudaExecutor::end_of_group(uint32_t head) const {
 
 // The launches of a group in the order in which they run forward: first products that read nothing of it, so
 // that they can be one launch, and what follows them a chain.
-void CudaExecutor::order_group(uint32_t head, uint32_t end) {
-  order_.resize(end - head);
-  std::iota(order_.begin(), order_.end(), head);
+std::vector<uint32_t> CudaExecutor::order_of_group(uint32_t head, uint32_t end) const {
+  std::vector<uint32_t> order(end - head);
+  std::iota(order.begin(), order.end(), head);
   const Launch& group = plan_.launches[head];
-  if (!group.fused || context_.strategy().syncs_always()) return;
+  if (!group.fused || context_.strategy().syncs_always()) return order;
   const auto stages = plan_.stages.begin() + group.stages;
-  std::stable_partition(order_.begin(), order_.end(), [&](uint32_t i) {
+  std::stable_partition(order.begin(), order.end(), [&](uint32_t i) {
     const Launch& l = plan_.launches[i];
     return std::any_of(stages, stages + group.n_matmuls,
                        [&](const Launch& stage) { return stage.nodes == l.nodes; });
   });
+  return order;
 }
 
 // Of a launch of this group: instances, or elements, go through what is not a product by themselves.
@@ -268,9 +269,9 @@ void CudaExecutor::run_backward(NodeId root, const std::vector<uint8_t>& live,
   std::vector<uint32_t> heads;
   for (uint32_t i = 0; i < end; i = end_of_group(i)) heads.push_back(i);
   for (auto head = heads.rbegin(); head != heads.rend(); end = *head++) {
-    order_group(*head, end);
-    const bool chained = plan_.launches[*head].elementwise || plan_.launches[*head].disjoint_gradients;
-    for (auto i = order_.rbegin(); i != order_.rend(); ++i) {
+    const std::vector<uint32_t> order = order_of_group(*head, end);
+    const bool chained = may_chain_backward(*head);
+    for (auto i = order.rbegin(); i != order.rend(); ++i) {
       if (!live_nodes[*i]) continue;
       const LaunchTimer timer(*this, *i, *i + 1, true, live_nodes[*i]);
       const bool whole = live_nodes[*i] == plan_.launches[*i].count;
@@ -281,6 +282,13 @@ void CudaExecutor::run_backward(NodeId root, const std::vector<uint8_t>& live,
   }
   add_weight_gradients();
   submit();
+}
+
+// Does no instance, or element, of the group add to gradients that another adds to or reads?
+bool CudaExecutor::may_chain_backward(uint32_t head) {
+  const Launch& group = plan_.launches[head];
+  if (group.elementwise || group.disjoint_gradients) return true;
+  return group.fused && device_.options.chains && Fuser(graph_, plan_).gradients_disjoint(group, true);
 }
 
 void CudaExecutor::add_weight_gradients() {

@@ -1,6 +1,6 @@
 // Runs launches on a CUDA device, forward and backward: the loops over launches, and what the engine asks for
 // between them. Values and gradients are stored at the same offsets as on the host (arena_mirror.h); launches
-// are collected in a command list and submitted together. 30 methods: those of Executor.
+// are collected in a command list and submitted together. 31 methods: those of Executor.
 #pragma once
 #include "exec/cuda/device_argmax.h"
 #include "exec/cuda/matmul_launcher.h"
@@ -37,7 +37,7 @@ class CudaExecutor final : public Executor {
   void run_deferred(DeferredGradient& d) override { matmuls_.add_weight_gradients({&d}); }
 
   uint32_t end_of_group(uint32_t head) const;
-  void order_group(uint32_t head, uint32_t end);
+  std::vector<uint32_t> order_of_group(uint32_t head, uint32_t end) const;
   Link link_of(uint32_t head, uint32_t launch) const;
   void run(const Launch& l, bool grouped);
   void decide_sync(const Launch& l, bool grouped);
@@ -50,6 +50,7 @@ class CudaExecutor final : public Executor {
 
   void seed(NodeId root);
   void run_backward(NodeId root, const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
+  bool may_chain_backward(uint32_t head);
   void backward_live(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes);
   void backward(const Launch& l);
   void add_weight_gradients();
@@ -64,7 +65,6 @@ class CudaExecutor final : public Executor {
   OpLauncher ops_{context_, encoder_, reducer_, parameters_};
   MatmulLauncher matmuls_{context_, encoder_, reducer_, parameters_, deferred_};
   DeviceArgmax argmax_{context_, encoder_};
-  std::vector<uint32_t> order_;  // by order_group()
 
   // Results since the last launch that waited for those before it; those of them that were there when the
   // element-wise group began.

@@ -14,6 +14,7 @@ struct ProductList {
   std::vector<cuda::Term> terms;
   // Of a single product whose weights may be kept: its result first, then what it reads.
   std::vector<MemoryRange> accesses;
+  AddedColumns added;  // by a single product
   void begin(int64_t m, int64_t n, const cuda::Matrix<float>& c, cuda::Product::Begin how) {
     products.push_back({c, {}, how, static_cast<uint32_t>(terms.size()), 0, 0, m, n});
   }

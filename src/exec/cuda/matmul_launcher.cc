@@ -1,5 +1,7 @@
 #include "exec/cuda/matmul_launcher.h"
 
+#include <algorithm>
+
 namespace dyc {
 
 using cuda::Matrix;
@@ -150,6 +152,22 @@ void MatmulLauncher::backward_columns(const Launch& l) {
   }
 }
 
+// Of columns that do not ascend there is no description.
+AddedColumns MatmulLauncher::added_columns(const Columns& dx, int64_t rows, const Columns& dy, int64_t m) {
+  AddedColumns added;
+  added.rows = rows;
+  for (int64_t j = 0; j < dx.count; ++j) {
+    if (j > 0 && dx.at(j) < added.end()) return {};
+    added.columns.push_back(dx.at(j));
+  }
+  added.read_begin = added.read_end = dy.at(0);
+  for (int64_t j = 0; j < dy.count; ++j) {
+    added.read_begin = std::min(added.read_begin, dy.at(j));
+    added.read_end = std::max(added.read_end, dy.at(j) + m);
+  }
+  return added;
+}
+
 // dx += W' dy, where columns of dx may repeat.
 void MatmulLauncher::backward_operand(const Operand& w, int64_t m, int64_t inner, const Columns& dy,
                                       const Matrix<const float>& dym, const Columns& x) {
@@ -171,6 +189,7 @@ void MatmulLauncher::backward_operand(const Operand& w, int64_t m, int64_t inner
   list.add({parameters_.weight(w), nullptr, m}, dym, m);
   if (dispatcher_.may_be_kept(x.count))
     list.accesses = {access(dx, c_.gradients(), inner, inner, true), access(dy, c_.gradients(), m, 1, false)};
+  if (!copies) list.added = added_columns(dx, inner, dy, m);
   dispatcher_.launch_one(list, ProductKind::wdy, w.base < 0);
   reducer_.add(additions);
 }

@@ -19,8 +19,8 @@ class MatmulLauncher {
         dispatcher_(context, encoder) {}
 
   void forward(const Launch& l);
-  // Has the launch computed by those of the products that it reads; false: it is no activation of all of their
-  // results.
+  // Has the launch computed by those of the products that it reads; false: it is no activation of all of
+  // their results.
   bool activate(const Launch& l);
   void backward(const Launch& l);  // weight gradients are collected
   // Adds collected gradients, whose targets are disjoint, and forgets them.
@@ -38,6 +38,7 @@ class MatmulLauncher {
   void forward_columns(const Launch& l);
   void add_node_products(const Launch& l, uint32_t i, ProductList& list);
   void backward_columns(const Launch& l);
+  static AddedColumns added_columns(const Columns& dx, int64_t rows, const Columns& dy, int64_t m);
   void backward_operand(const Operand& w, int64_t m, int64_t inner, const Columns& dy,
                         const cuda::Matrix<const float>& dym, const Columns& x);
   struct Sum {  // adds a term to an m x n gradient

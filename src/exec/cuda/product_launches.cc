@@ -17,8 +17,8 @@ Command ProductLaunches::add(size_t command, ProductLaunch launch, bool needs_gr
 
 Command ProductLaunches::command_of(const ProductLaunch& launch, const cuda::Product* products,
                                     bool needs_grid_sync) {
-  const cuda::Products all{products, list_.put(launch.terms),
-                           static_cast<uint32_t>(launch.products.size()), launch.tiles};
+  const cuda::Products all{products, list_.put(launch.terms), static_cast<uint32_t>(launch.products.size()),
+                           launch.tiles};
   cuda::LaunchArgs args;
   args.count = all.count;
   args.extra = list_.put(&all, 1);
@@ -97,6 +97,73 @@ bool ProductLaunches::find(const ElementwiseNode& node, std::vector<Activated>& 
   return false;
 }
 
+namespace {
+
+// Both ascend.
+bool apart(const AddedColumns& a, const AddedColumns& b) {
+  auto one = a.columns.begin();
+  for (const int64_t other : b.columns) {
+    while (one != a.columns.end() && *one + a.rows <= other) ++one;
+    if (one != a.columns.end() && *one < other + b.rows) return false;
+  }
+  return true;
+}
+
+bool reads(const AddedColumns& a, const AddedColumns& made) {
+  return a.read_begin < made.end() && made.columns.front() < a.read_end;
+}
+
+// Can they be made in any order, but where both add to the same columns?
+bool independent(const AddedColumns& a, const AddedColumns& b) {
+  return !reads(a, b) && !reads(b, a) && (a == b || apart(a, b));
+}
+
+}  // namespace
+
+// The end of launches, by their place in all_, that can be one: they are next to each other, and add to
+// gradients.
+size_t ProductLaunches::end_of_adding(size_t first, const std::vector<Command>& commands) const {
+  const size_t begin = all_[first].command;
+  const ProductLaunch& head = all_[first].launch;
+  size_t end = first + 1;
+  if (head.added.columns.empty()) return end;
+  for (; end < all_.size() && end - first < kAddedAtOnce; ++end) {
+    const ProductLaunch& next = all_[end].launch;
+    const size_t at = begin + (end - first);
+    if (all_[end].command != at || at >= commands.size() || next.kernel_id != head.kernel_id ||
+        next.added.columns.empty())
+      break;
+    const auto fits = [&](const Numbered& o) { return independent(o.launch.added, next.added); };
+    if (!std::all_of(all_.begin() + static_cast<int64_t>(first), all_.begin() + static_cast<int64_t>(end),
+                     fits))
+      break;
+  }
+  return end;
+}
+
+Command ProductLaunches::add_at_once(size_t first, size_t end, bool needs_grid_sync) {
+  ProductLaunch all{all_[first].launch.kernel_id, all_[first].launch.variant, {}, {}, 0};
+  std::vector<bool> taken(end - first);
+  for (size_t i = first; i < end; ++i) {
+    if (taken[i - first]) continue;
+    cuda::Product p = all_[i].launch.products[0];
+    p.first = static_cast<uint32_t>(all.terms.size());
+    p.tile = all.tiles;
+    for (size_t k = i; k < end; ++k) {
+      const ProductLaunch& one = all_[k].launch;
+      if (!(one.added == all_[i].launch.added)) continue;
+      if (k > i) p.begin = cuda::Product::add_each;
+      all.terms.insert(all.terms.end(), one.terms.begin(), one.terms.end());
+      taken[k - first] = true;
+    }
+    p.terms = static_cast<uint32_t>(all.terms.size()) - p.first;
+    all.products.push_back(p);
+    all.tiles += all_[i].launch.tiles;
+  }
+  spared_[static_cast<size_t>(all.variant)] += end - first - 1;
+  return command_of(all, list_.put(all.products), needs_grid_sync);
+}
+
 std::vector<Command> ProductLaunches::joined(const std::vector<Command>& commands) {
   std::vector<Command> joined;
   std::vector<Numbered> open;  // since the last wait; numbers are places in `joined`
@@ -112,6 +179,14 @@ std::vector<Command> ProductLaunches::joined(const std::vector<Command>& command
   for (size_t i = 0; i < commands.size(); ++i) {
     if (commands[i].needs_grid_sync) close();
     const bool is_next = next != all_.end() && next->command == i;
+    const auto number = static_cast<size_t>(next - all_.begin());
+    if (const size_t end = is_next ? end_of_adding(number, commands) : 0; end > number + 1) {
+      close();
+      joined.push_back(add_at_once(number, end, commands[i].needs_grid_sync));
+      i += end - number - 1;
+      next += static_cast<int64_t>(end - number);
+      continue;
+    }
     const auto to = std::find_if(open.begin(), open.end(), [&](const Numbered& o) {
       return is_next && o.launch.kernel_id == next->launch.kernel_id;
     });

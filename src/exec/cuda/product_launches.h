@@ -11,12 +11,22 @@
 
 namespace dyc {
 
+// What a product adds to, and what gradients it reads, as offsets into one arena.
+struct AddedColumns {
+  std::vector<int64_t> columns;  // ascending, disjoint; empty: the product is not described
+  int64_t rows = 0;
+  int64_t read_begin = 0, read_end = 0;
+  int64_t end() const { return columns.back() + rows; }
+  bool operator==(const AddedColumns& other) const { return columns == other.columns && rows == other.rows; }
+};
+
 struct ProductLaunch {
   uint32_t kernel_id;
   cuda::MatmulVariant variant;
   std::vector<cuda::Product> products;  // each with the number of tiles before it
   std::vector<cuda::Term> terms;
   uint32_t tiles;
+  AddedColumns added = {};  // by the one product that it is
 };
 
 // A node of an element-wise launch: where its argument is, and its result.
@@ -37,7 +47,8 @@ class ProductLaunches {
   bool activate(uint32_t activation, const std::vector<ElementwiseNode>& nodes,
                 std::vector<WeightProduct>& noted);
   // The commands, where launches of one kernel between which nobody waits for others are one: none of them
-  // reads what another makes.
+  // reads what another makes. So are those next to each other that add to gradients; products that add to the
+  // same columns become one, which adds term by term.
   std::vector<Command> joined(const std::vector<Command>& commands);
   // The list runs so: counts what is made, not what was planned.
   void count(cuda::Backend::Counters& counters, bool joined) const;
@@ -57,6 +68,8 @@ class ProductLaunches {
     cuda::Product& get() const { return launch->launch.products[product]; }
   };
   Command command_of(const ProductLaunch& launch, const cuda::Product* products, bool needs_grid_sync);
+  size_t end_of_adding(size_t first, const std::vector<Command>& commands) const;
+  Command add_at_once(size_t first, size_t end, bool needs_grid_sync);
   bool find(const ElementwiseNode& node, std::vector<Activated>& found);
   CommandList& list_;
   std::vector<Numbered> all_;

@@ -39,6 +39,7 @@ constexpr size_t kCompileRequests = 256;     // remembered
 constexpr size_t kOccupancyAnswers = 64;     // of the driver, remembered per kernel
 
 // ---- launches that are part of others
+constexpr size_t kAddedAtOnce = 32;     // products: each is compared with all before it
 constexpr size_t kRecentProducts = 64;  // among which the one is looked for that an activation reads
 constexpr size_t kLinkFloats = 1024;  // of an instance: more would keep its block busy while others are idle
 
