@@ -130,7 +130,7 @@ __device__ inline void run_persistent_product(const LaunchArgs& r) {
     if (v >= kWarpColumns || i + u >= rows || j + v >= p.n) continue;
     float* const c = column(p.c, j + v);
     const int64_t row = row_of(own, all.period, i + u);
-    write_result(p, c, row, result_of(p, c, row, j + v, element));
+    write_result<true>(p, c, row, result_of(p, c, row, j + v, element));
   }
 }
 

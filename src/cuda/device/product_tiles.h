@@ -113,8 +113,11 @@ DYC_INLINE float result_of(const Product& p, const float* c, int64_t i, int64_t 
   return (p.begin == Product::begin_at ? column(p.start, j)[i] : in_device_memory(c)[i]) + sum;
 }
 
-// Terms of which an element gets the sum at once, from `term` on.
-DYC_INLINE uint32_t terms_at_once(const Product& p) { return p.begin == Product::add_each ? 1 : p.terms; }
+// Terms of which an element gets the sum at once. Only W' dy adds them one by one.
+template <bool OneByOne>
+DYC_INLINE uint32_t terms_at_once(const Product& p) {
+  return OneByOne && p.begin == Product::add_each ? 1 : p.terms;
+}
 
 template <class... Ops>
 DYC_INLINE float activate(OpList<Ops...>, uint32_t number, float x) {
@@ -124,10 +127,11 @@ DYC_INLINE float activate(OpList<Ops...>, uint32_t number, float x) {
   return y;
 }
 
-// Writes element i of a column of C, and what an activation makes of it.
+// Writes element i of a column of C, and what an activation makes of it. Only W x has activations.
+template <bool Activates>
 DYC_INLINE void write_result(const Product& p, float* c, int64_t i, float result) {
   c[i] = result;
-  if (p.activation) c[p.activated + i] = activate(Activations{}, p.activation, result);
+  if (Activates && p.activation) c[p.activated + i] = activate(Activations{}, p.activation, result);
 }
 
 }  // namespace dyc::cuda

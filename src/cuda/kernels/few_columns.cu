@@ -110,7 +110,7 @@ DYC_INLINE void write_few(const Product& p, const FewWork<AInner>& w, float* mem
     for (int half = parts / 2; half > 0; half /= 2)
       for (int part = 0; part < half; ++part) all[part] += all[part + half];
     float* const c = column(p.c, j);
-    write_result(p, c, i, result_of(p, c, i, j, all[0]));
+    write_result<AInner>(p, c, i, result_of(p, c, i, j, all[0]));
   }
 }
 
@@ -121,9 +121,9 @@ __device__ void few_tile(const Products& all, const Product& p, const FewWork<AI
   do {
     float sum[N][kRowsEach] = {};
     DYC_UNROLL(1)
-    for (uint32_t left = terms_at_once(p); left > 0; --left, ++term) add_few_term(p, *term, w, sum);
+    for (uint32_t left = terms_at_once<!AInner>(p); left > 0; --left, ++term) add_few_term(p, *term, w, sum);
     write_few(p, w, memory, sum);
-  } while (term < end);
+  } while (!AInner && term < end);
 }
 
 // memory: kFewFloats of the block's.

@@ -91,7 +91,7 @@ DYC_INLINE void activate_large(const Product& p, int64_t i0, int64_t j0, const L
   DYC_UNROLL(1)
   for (int e = 0; e < 32; ++e) {
     const int64_t i = i0 + 4 * sums.x + e % 4 + (e / 4 % 2 ? kHigh / 2 : 0), j = j0 + 4 * sums.y + e / 8;
-    if (i < p.m && j < p.n) write_result(p, column(p.c, j), i, column(p.c, j)[i]);
+    if (i < p.m && j < p.n) write_result<true>(p, column(p.c, j), i, column(p.c, j)[i]);
   }
 }
 
@@ -106,7 +106,7 @@ __device__ void run_large_product(const LaunchArgs& r, float* memory) {
     uint32_t k = p.first;
     do {
       LargeSums sums;
-      for (const uint32_t end = k + terms_at_once(p); k < end; ++k)
+      for (const uint32_t end = k + terms_at_once < !AInner && !BInner > (p); k < end; ++k)
         add_large<AInner, BInner>(p, in_device_memory(all.terms)[k], i0, j0, memory, sums);
       DYC_UNROLL(4)  // or the sums would be in memory
       for (int v = 0; v < 4; ++v) {
@@ -114,8 +114,9 @@ __device__ void run_large_product(const LaunchArgs& r, float* memory) {
         write_rows(p, i, j, sums.upper[v]);
         write_rows(p, i + kHigh / 2, j, sums.lower[v]);
       }
-      if (p.activation) activate_large(p, i0, j0, sums);
-    } while (k < p.first + p.terms);
+      if constexpr (AInner && !BInner)
+        if (p.activation) activate_large(p, i0, j0, sums);
+    } while (!AInner && !BInner && k < p.first + p.terms);
   }
 }
 

@@ -54,6 +54,7 @@ DYC_INLINE void add_term(const Product& p, const Term& term, const TileWork& t, 
 }
 
 // Adds up what the groups have, and writes the tile.
+template <bool Activates>
 DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory, const Four (&sum)[4]) {
   __syncthreads();
   for (int v = 0; v < 4; ++v)
@@ -65,7 +66,7 @@ DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory, c
     float all = 0.f;
     for (int g = 0; g < t.groups; ++g) all += memory[g * 2 * kPart + e];
     float* const c = column(p.c, j);
-    write_result(p, c, i, result_of(p, c, i, j, all));
+    write_result<Activates>(p, c, i, result_of(p, c, i, j, all));
   }
 }
 
@@ -91,10 +92,10 @@ __device__ void run_product(const LaunchArgs& r, float* memory) {
     uint32_t k = p.first;
     do {
       Four sum[4] = {};
-      for (const uint32_t end = k + terms_at_once(p); k < end; ++k)
+      for (const uint32_t end = k + terms_at_once < !AInner && !BInner > (p); k < end; ++k)
         add_term<AInner, BInner>(p, in_device_memory(all.terms)[k], t, memory, sum);
-      write_tile(p, t, memory, sum);
-    } while (k < p.first + p.terms);
+      write_tile<AInner && !BInner>(p, t, memory, sum);
+    } while (!AInner && !BInner && k < p.first + p.terms);
   }
 }
 

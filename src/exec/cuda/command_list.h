@@ -1,5 +1,6 @@
 // Launches and copies for the device, collected: all that they read is uploaded at once, then they run in
-// order. 14 fields: the commands, their memory, and notes on them for persistent_pass.h and chain_pass.h.
+// order. 27 methods and 14 fields: the commands, their memory, and notes on them for persistent_pass.h and
+// chain_pass.h.
 #pragma once
 #include <vector>
 
