@@ -116,12 +116,12 @@ def test_there_are_fewer_launches(counts: dict[tuple[str, int], list[int]], net:
 
 @pytest.mark.parametrize("matmul", ["few", "middle", "large"])
 @pytest.mark.parametrize("size", [5, 33, 130])
-def test_activations_of_products(matmul: str, size: int) -> None:
-    """Of any kernel for products, for sizes that its tiles do not divide."""
+def test_activations_and_sums_of_products(matmul: str, size: int) -> None:
+    """Of any kernel for products, for sizes that its tiles do not divide; each by itself in persistent kernels."""
     text = f"""
 dy._core._device_options(matmul="{matmul}", keep_weights=False)
 for net, n in ((gru, 3), (gru, 37)):
     (plain, before), (made, after) = (compute(net, n, persistent=False, chains=on) for on in (False, True))
-    print(plain == made, after[2] < before[2])
+    print(compute(net, n, persistent=True, chains=False)[0] == plain == made, after[2] < before[2])
 """
     assert program(f"SIZE = {size}\n" + START + NETS + text).splitlines() == ["True True"] * 2

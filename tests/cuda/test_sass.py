@@ -59,7 +59,7 @@ CONTRACT = [
     # Arguments of a node are an array, which the op reads by number.
     Rule("per_node", "node_forward<OpById<{lstm_cell}>>", 3, 1500, generic=30, frame=64),
     # Two kinds of memory by one address: all of its steps share the text that reads arguments.
-    Rule("persistent", "chain<{links}>", 2, 12000, generic=1400),
+    Rule("persistent", "chain<{links}>", 2, 14000, generic=1400),
     Rule("persistent", "persistent<{walk}>", 2, 9500, 0.6, 40, generic=230, frame=176),
 ]  # fmt: skip
 

@@ -115,29 +115,30 @@ DYC_INLINE void write_few(const Product& p, const FewWork<AInner>& w, float* mem
 }
 
 template <bool AInner, int N>
-__device__ void few_tile(const Products& all, const Product& p, const FewWork<AInner>& w, float* memory) {
-  const Term* term = in_device_memory(all.terms) + p.first;
-  const Term* const end = term + p.terms;
-  do {
-    float sum[N][kRowsEach] = {};
-    DYC_UNROLL(1)
-    for (uint32_t left = terms_at_once<!AInner>(p); left > 0; --left, ++term) add_few_term(p, *term, w, sum);
-    write_few(p, w, memory, sum);
-  } while (!AInner && term < end);
+__device__ void few_tile(const Term* term, const Product& p, const FewWork<AInner>& w, float* memory) {
+  float sum[N][kRowsEach] = {};
+  DYC_UNROLL(1)
+  for (uint32_t left = terms_at_once<!AInner>(p); left > 0; --left, ++term) add_few_term(p, *term, w, sum);
+  write_few(p, w, memory, sum);
 }
 
 // memory: kFewFloats of the block's.
 template <bool AInner>
 __device__ void run_few_columns(const LaunchArgs& r, float* memory) {
   const Products& all = extra_of<Products>(r);
-  for (uint32_t tile = blockIdx.x; tile < all.tiles; tile += gridDim.x) {
+  for (uint32_t tile = blockIdx.x, term = 0; tile < all.tiles;) {
     const Product& p = product_of(all, tile);
     const FewWork<AInner> w(p, tile - p.tile);
+    const Term* const first = in_device_memory(all.terms) + p.first + term;
     const auto columns = static_cast<int>(p.n) - w.j0;
-    if (columns == 1) few_tile<AInner, 1>(all, p, w, memory);
-    else if (columns == 2) few_tile<AInner, 2>(all, p, w, memory);
-    else if (columns <= 4) few_tile<AInner, 4>(all, p, w, memory);
-    else few_tile<AInner, kFewColumns>(all, p, w, memory);
+    if (columns == 1) few_tile<AInner, 1>(first, p, w, memory);
+    else if (columns == 2) few_tile<AInner, 2>(first, p, w, memory);
+    else if (columns <= 4) few_tile<AInner, 4>(first, p, w, memory);
+    else few_tile<AInner, kFewColumns>(first, p, w, memory);
+    term += terms_at_once<!AInner>(p);
+    if (!AInner && term < p.terms) continue;
+    tile += gridDim.x;
+    term = 0;
   }
 }
 
