@@ -117,7 +117,7 @@ def test_there_are_fewer_launches(counts: dict[tuple[str, int], list[int]], net:
 @pytest.mark.parametrize("matmul", ["few", "middle", "large"])
 @pytest.mark.parametrize("size", [5, 33, 130])
 def test_activations_and_sums_of_products(matmul: str, size: int) -> None:
-    """Of any kernel for products, for sizes that its tiles do not divide; each by itself in persistent kernels."""
+    """Of any kernel for products, for sizes that its tiles do not divide; persistent ones make them apart."""
     text = f"""
 dy._core._device_options(matmul="{matmul}", keep_weights=False)
 for net, n in ((gru, 3), (gru, 37)):

@@ -248,12 +248,13 @@ for count in (12, 2):
 """
     )
     told = on_device("-c", text, DYNET_COMPAT_PERSISTENT=persistent)
+    kept = ["device_persistent"] if persistent == "1" else []
     assert [line.split() for line in told.splitlines()] == [
         ["12", "few", "few", "middle"],  # the last steps have few columns, gradients of weights more
         ["12", "middle", "middle"],
         ["12", "large", "large"],
         ["12", "library", "few", "library"],  # gradients that are added through an index are not for it
-        ["12", "-", "few", "middle"],
+        ["12", "-", *kept, "few", "middle"],
         ["2", "few", "few", "middle"],
         ["2", "middle", "middle"],
         ["2", "large", "large"],
