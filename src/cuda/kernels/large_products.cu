@@ -98,6 +98,7 @@ DYC_INLINE void activate_large(const Product& p, int64_t i0, int64_t j0, const L
 // memory: kLargeFloats of the block's.
 template <bool AInner, bool BInner>
 __device__ void run_large_product(const LaunchArgs& r, float* memory) {
+  constexpr bool one_by_one = !AInner && !BInner;
   const Products& all = extra_of<Products>(r);
   for (uint32_t tile = blockIdx.x; tile < all.tiles; tile += gridDim.x) {
     const Product& p = product_of(all, tile);
@@ -106,7 +107,7 @@ __device__ void run_large_product(const LaunchArgs& r, float* memory) {
     uint32_t k = p.first;
     do {
       LargeSums sums;
-      for (const uint32_t end = k + terms_at_once < !AInner && !BInner > (p); k < end; ++k)
+      for (const uint32_t end = k + terms_at_once<one_by_one>(p); k < end; ++k)
         add_large<AInner, BInner>(p, in_device_memory(all.terms)[k], i0, j0, memory, sums);
       DYC_UNROLL(4)  // or the sums would be in memory
       for (int v = 0; v < 4; ++v) {
@@ -116,7 +117,7 @@ __device__ void run_large_product(const LaunchArgs& r, float* memory) {
       }
       if constexpr (AInner && !BInner)
         if (p.activation) activate_large(p, i0, j0, sums);
-    } while (!AInner && !BInner && k < p.first + p.terms);
+    } while (one_by_one && k < p.first + p.terms);
   }
 }
 

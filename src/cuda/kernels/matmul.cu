@@ -77,6 +77,7 @@ DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory, c
 // memory: kProductFloats of the block's.
 template <bool AInner, bool BInner>
 __device__ void run_product(const LaunchArgs& r, float* memory) {
+  constexpr bool one_by_one = !AInner && !BInner;
   const Products& all = extra_of<Products>(r);
   TileWork t{};
   t.group = static_cast<int>(threadIdx.x) / kGroup;
@@ -92,10 +93,10 @@ __device__ void run_product(const LaunchArgs& r, float* memory) {
     uint32_t k = p.first;
     do {
       Four sum[4] = {};
-      for (const uint32_t end = k + terms_at_once < !AInner && !BInner > (p); k < end; ++k)
+      for (const uint32_t end = k + terms_at_once<one_by_one>(p); k < end; ++k)
         add_term<AInner, BInner>(p, in_device_memory(all.terms)[k], t, memory, sum);
       write_tile<AInner && !BInner>(p, t, memory, sum);
-    } while (!AInner && !BInner && k < p.first + p.terms);
+    } while (one_by_one && k < p.first + p.terms);
   }
 }
 

@@ -80,8 +80,21 @@ bool ProductLaunches::activate(uint32_t activation, const std::vector<Elementwis
 
 // Adds the node to those of the product whose result it reads; false: there is none, or it is not as the
 // others of that product.
+// Nodes mostly come in the order of their products: is it of the product after those that were found?
+bool ProductLaunches::find_next(const ElementwiseNode& node, int64_t apart, std::vector<Activated>& found) {
+  if (found.empty()) return false;
+  const Activated& last = found.back();
+  const std::vector<cuda::Product>& products = last.launch->launch.products;
+  const size_t next = last.product + 1;
+  const bool in_order = last.launch == found.front().launch && next == found.front().product + found.size();
+  if (!in_order || next == products.size() || !holds(products[next], node)) return false;
+  found.push_back({last.launch, next, apart, node.floats});
+  return true;
+}
+
 bool ProductLaunches::find(const ElementwiseNode& node, std::vector<Activated>& found) {
   const int64_t apart = distance(node.from, node.to);
+  if (find_next(node, apart, found)) return true;
   for (auto a = found.rbegin(); a != found.rend(); ++a) {
     if (!holds(a->get(), node)) continue;
     a->floats += node.floats;

@@ -71,6 +71,7 @@ class ProductLaunches {
   size_t end_of_adding(size_t first, const std::vector<Command>& commands) const;
   Command add_at_once(size_t first, size_t end, bool needs_grid_sync);
   bool find(const ElementwiseNode& node, std::vector<Activated>& found);
+  static bool find_next(const ElementwiseNode& node, int64_t apart, std::vector<Activated>& found);
   CommandList& list_;
   std::vector<Numbered> all_;
   uint64_t spared_[cuda::kMatmulVariants] = {};  // launches, by joined()
