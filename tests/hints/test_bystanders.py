@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import gc
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import textwrap
 import time
 import traceback
+import unittest.signals
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable
@@ -236,16 +238,31 @@ def test_names_without_values_fail_where_they_are_read(pair: Callable[[str], Any
     assert p.hits > 3
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, Late, SystemExit, TimeoutError])
-def test_signals_arrive_in_the_first_renewal(
-    own_modules: Any, active: Any, monkeypatch: pytest.MonkeyPatch, kind: type
-) -> None:
-    module = own_modules("first", F)
-    code = module.f.__code__
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    code: int = 0
 
+
+def handler_of(kind: type) -> Any:
     def handler(*_: Any) -> None:
         raise kind
 
+    return handler
+
+
+of_unittest = unittest.signals._InterruptHandler(signal.default_int_handler)  # as with installHandler()
+
+
+@pytest.mark.parametrize(
+    ("kind", "handler", "frames"),
+    [(kind, handler_of(kind), ["handler"]) for kind in (Late, SystemExit, TimeoutError, Frozen)]
+    + [(KeyboardInterrupt, signal.default_int_handler, []), (KeyboardInterrupt, of_unittest, ["__call__"])],
+)
+def test_signals_arrive_in_the_first_renewal(
+    own_modules: Any, active: Any, monkeypatch: pytest.MonkeyPatch, kind: type, handler: Any, frames: list
+) -> None:
+    module = own_modules("first", F)
+    code = module.f.__code__
     parse = ast.parse
 
     def interrupted(*arguments: Any) -> Any:
@@ -253,6 +270,7 @@ def test_signals_arrive_in_the_first_renewal(
         signal.raise_signal(signal.SIGALRM)
         return parse(*arguments)
 
+    interrupted.__code__ = interrupted.__code__.replace(co_filename=ast.__file__)
     before = signal.signal(signal.SIGALRM, handler)
     try:
         monkeypatch.setattr(rewriter.ast, "parse", interrupted)
@@ -261,7 +279,7 @@ def test_signals_arrive_in_the_first_renewal(
     finally:
         signal.signal(signal.SIGALRM, before)
     names = [at.name for at in traceback.extract_tb(raised.value.__traceback__)]
-    assert names == ["test_signals_arrive_in_the_first_renewal", "interrupted", "handler"]
+    assert names == ["test_signals_arrive_in_the_first_renewal", *frames]
     assert module.f.__code__ is code
     dy.renew_cg()
     assert module.f.__code__ is not code, "after the signal the next renew_cg() looks at the modules again"

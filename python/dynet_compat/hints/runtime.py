@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import atexit
-import contextlib
 import functools
 import gc
 import logging
@@ -21,7 +20,6 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from .. import _core
@@ -95,13 +93,14 @@ class Active:
             if self.patient and not self.renewals and not self.waiting.may_take(tuning.FINDING):
                 return self.waiting.pause()
             if self.renewals in _AT:
-                self._timed(self.apply)
+                self._do(self.apply)
             self.renewals += 1
             due = self.waiting.due()
             if due and not _is_traced():
-                self._timed(self._look_at_waiting, due)
+                self._do(self._look_at_waiting, due)
         except BaseException as error:  # by a handler of a signal: its traceback is that of the script
-            error.__traceback__ = _of_handler(error.__traceback__)
+            # Both without attributes of the exception, which its class may compute or forbid to set.
+            BaseException.with_traceback(error, _of_handler(sys.exc_info()[2]))
             raise error
         finally:
             if locked:
@@ -112,11 +111,17 @@ class Active:
             _core._on_renew(None)
         return self.waiting.pause()
 
-    def _timed(self, work: Callable[..., None], *arguments: str) -> None:
+    def _do(self, work: Callable[..., None], *arguments: str) -> None:
+        """Timed, and without garbage collection: syntax trees are many objects, and searching them takes a
+        third of the time. Like silently(), no @contextmanager."""
         begin, used = time.perf_counter(), time.thread_time()
+        collects = gc.isenabled()
         try:
+            gc.disable()
             work(*arguments)
         finally:
+            if collects:
+                gc.enable()
             self.seconds += time.perf_counter() - begin
             self.waiting.spent += time.thread_time() - used
 
@@ -137,9 +142,7 @@ class Active:
                 data = _read(path)
                 if data is not None and self._is_the_one(path, data):
                     modules[path] = module, data
-        if not modules:
-            return
-        with _no_collection():
+        if modules:
             self._rewrite(modules)
 
     def _rewrite(self, modules: dict[str, tuple[types.ModuleType, bytes]]) -> None:
@@ -166,9 +169,8 @@ class Active:
         waiting = self.waiting.files[path]
         module = waiting.module()
         if module is not None:
-            with _no_collection():
-                [own] = patch.functions_of([module])
-                self._look_at(path, module, waiting.text, own)
+            [own] = patch.functions_of([module])
+            self._look_at(path, module, waiting.text, own)
         del self.waiting.files[path]  # and not before: a handler of a signal may raise meanwhile
 
     def _look_at(
@@ -237,18 +239,6 @@ class Active:
         return f"{regions} recorded {hits} times by one call, {share}; {time}"
 
 
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection: syntax trees are many objects, and searching them takes a third of the time."""
-    enabled = gc.isenabled()
-    try:
-        gc.disable()
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def _is_traced() -> bool:
     """Is a debugger, profiler or the like on? It would see code that the script does not have."""
     monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
@@ -264,18 +254,23 @@ def _is_of_analysis(error: Exception) -> bool:
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     file = frame.tb_frame.f_code.co_filename if frame else ""
-    return file == ast.__file__ or os.path.realpath(file).startswith(_OWN_FOLDER)
+    return file == ast.__file__ or _real_path(file).startswith(_OWN_FOLDER)
 
 
 def _of_handler(at: Optional[types.TracebackType]) -> Optional[types.TracebackType]:
     """What of a traceback lies below hints and the standard library's functions that they call."""
-    while at is not None and _is_of_hints(at.tb_frame.f_code.co_filename):
+    while at is not None and _is_of_hints(at.tb_frame.f_code.co_filename) and not _handles(at.tb_frame):
         at = at.tb_next
     return at
 
 
+def _handles(frame: types.FrameType) -> bool:
+    """Is it a signal handler's, of the standard library? These get the frame that they interrupt."""
+    return frame.f_back is not None and any(value is frame.f_back for value in frame.f_locals.values())
+
+
 def _is_of_hints(file: str) -> bool:
-    path = os.path.realpath(file)
+    path = _real_path(file)
     if file.startswith("<frozen ") or path.startswith(os.path.dirname(os.path.dirname(_OWN_FOLDER)) + os.sep):
         return True
     return path.startswith(_LIBRARY) and "site-packages" not in path and "dist-packages" not in path

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import copy
 import importlib.util
 import re
 import types
 import warnings
 from collections.abc import Iterator
-from typing import Any, Union
+from typing import Any, Callable, TypeVar, Union
 
 from .trees import DEFINITIONS, WITH_NAMES_OF_THEIR_OWN, any_in, nodes_of, suite_fields
 
+_Result = TypeVar("_Result")
 Place = tuple[str, int]  # of a function: name and first line
 Key = tuple[Place, ...]  # of a code object, from the outside in
 
 
-@contextlib.contextmanager
-def silence(filename: str) -> Iterator[None]:
-    """No warnings of a compiler that reads this file: the script's were shown when it was compiled. Those of
-    other threads are. warnings.catch_warnings() would reset which warnings have been shown."""
+def silently(filename: str, work: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
+    """Without warnings of a compiler that reads this file: the script's were shown when it was compiled.
+    Those of other threads are. warnings.catch_warnings() would reset which warnings have been shown.
+
+    No @contextmanager, as these set attributes of exceptions, which one of a signal handler may forbid.
+    """
     module = filename[:-3] if filename.endswith(".py") else filename  # what warnings take for its name
     ignore = ("ignore", None, Warning, re.compile(re.escape(module) + r"\Z"), 0)
     filters: list[Any] = warnings.filters  # type: ignore[assignment]
     filters.insert(0, ignore)
     try:
-        yield
+        return work(*arguments, **options)
     finally:
         filters.remove(ignore)
 

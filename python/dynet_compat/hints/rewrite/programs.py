@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
-from .code_objects import codes, silence
+from .code_objects import codes, silently
 from .scopes import Module, is_private
 from .trees import any_in, assign, functions, is_generator, load, nodes_of
 from .values import written
@@ -355,9 +355,9 @@ class Resolver:
     def _functions_in(self, path: str) -> dict[tuple[str, int], tuple[types.CodeType, ast.FunctionDef]]:
         if path not in self.files:
             self.files[path] = {}
-            with open(path, "rb") as file, silence(path):
-                tree = ast.parse(file.read(), path)
-                whole = compile(tree, path, "exec", dont_inherit=True)
+            with open(path, "rb") as file:
+                tree = silently(path, ast.parse, file.read(), path)
+            whole = silently(path, compile, tree, path, "exec", dont_inherit=True)
             by_place = {key[-1]: code for key, code in codes(whole)}
             for _, node, _ in functions(tree):
                 line = min([node.lineno, *(d.lineno for d in node.decorator_list)])

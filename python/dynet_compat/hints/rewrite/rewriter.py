@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from . import argmax
 from .batch_map import BatchMapLoops, BatchMapWriter
 from .call_graph import CallGraph
-from .code_objects import codes, silence, source_with, with_functions
+from .code_objects import codes, silently, source_with, with_functions
 from .concurrent_calls import ConcurrentCallsWriter
 from .linking import RewrittenCode
 from .region_writer import RegionWriter
@@ -53,8 +53,7 @@ class Rewriter:
     ) -> None:
         self.filename = filename
         self.source = source
-        with silence(filename):
-            self.tree = ast.parse(source, filename)
+        self.tree = silently(filename, ast.parse, source, filename)
         self.module = Module(self.tree, names)
         self.wanted = wanted
         maps: list[tuple[IndependentLoop, Any]] = []
@@ -88,9 +87,10 @@ class Rewriter:
         lines = sorted([*changed, *(line for _, line in places)])
         source = source_with(self.source, self.tree, lines)
         tree = ast.Module(list(with_functions(self.tree.body, changed)), [])
-        with silence(self.filename):
-            old = compile(source, self.filename, "exec", dont_inherit=True)
-            new = compile(tree, self.filename, "exec", dont_inherit=True)
+        old, new = (
+            silently(self.filename, compile, text, self.filename, "exec", dont_inherit=True)
+            for text in (source, tree)
+        )
         at = {key[-1]: code for key, code in codes(new)}
         heads, programs = {}, []
         for qualname, node, program, head in self.walked.described:
