@@ -492,26 +492,6 @@ def test_other_modules_are_not_imported(program: Folder, tmp_path_factory: pytes
     assert set(sys.modules) <= before | {"os.path"}, set(sys.modules) - before
 
 
-def test_packages_that_a_script_imports(program: Folder) -> None:
-    """A second script need not import what the first one has saved objects of."""
-    for package in ("net", "busy", "other"):
-        program.write(f"{package}/__init__.py", "print('busy')\n" if package == "busy" else "")
-        program.write(f"{package}/model.py", OWN)
-    program.write("net/deep/__init__.py", "")
-    program.write("net/deep/more.py", OWN)
-    program.write("net/loose/far.py", OWN)
-    program.write("train.py", "def main():\n    import net.model, os\n    from busy import model\n")
-    program.write("models/readme", "")
-    program.write("net/models/readme", "")
-    for module in ("other.model", "busy.model", "net.loose.far", "net.none", "net.model.x"):
-        program.refuses(b"\x80\x02" + G("Plain", module) + b")\x81.", "not imported", "models")
-    program.refuses(b"\x80\x02" + G("Plain", "net.model") + b")\x81.", "not imported", "net/models")
-    assert "net" not in sys.modules
-    for module in ("net.deep.more", "net.model"):
-        found = program.read(b"\x80\x02" + G("Plain", module) + b")\x81.", "models")
-        assert type(found).__module__ == module and RAN == []
-
-
 def test_a_module_that_another_one_hides(program: Folder, tmp_path_factory: pytest.TempPathFactory) -> None:
     """What `import` would find must be the file in the folder."""
     first = tmp_path_factory.mktemp("first")

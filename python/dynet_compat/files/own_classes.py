@@ -184,6 +184,10 @@ class OwnClasses:
             return f"is no class that {path} defines"
         self._known.pop(module, None)
         try:
+            for package in _packages_of(module):
+                importlib.import_module(package)  # which may set where its modules are
+                if self._file_of(module) != path:
+                    return f"{nothing} from {path}, as {package} changes where its modules are"
             importlib.import_module(module)
         except Exception as error:  # of the module: it says nothing about the file
             raise ImportError(f"{path}: {type(error).__name__}: {error}", name=module, path=path) from error
@@ -200,9 +204,7 @@ class OwnClasses:
         if len(parts) == 1:
             folders, search = [self.folder], None
         else:
-            search = self._folders_of(parts[:-1])
-            if any(_is_in(self._model_folder, os.path.realpath(folder)) for folder in _path_of(parts[0])):
-                return None
+            search = self._folders_of(module)
             folders = [os.path.realpath(folder) for folder in search]
         for folder in folders:
             path = os.path.join(folder, parts[-1] + ".py")
@@ -210,46 +212,45 @@ class OwnClasses:
                 break
         else:
             return None
-        if (
-            os.path.realpath(path) != path
-            or not self._owns_file(path)
-            or parts[0] in sys.builtin_module_names
-        ):
-            return None
-        spec = PathFinder.find_spec(module, search)
-        origin = spec.origin if spec is not None else None
-        return path if origin is not None and os.path.realpath(origin) == path else None
+        is_free = parts[0] not in sys.builtin_module_names
+        return path if is_free and self._is_imported_from(path, module, search) else None
 
-
-    def _folders_of(self, package: list[str]) -> list[str]:
-        """Where the modules of a package are that the program uses; none for other packages."""
+    def _folders_of(self, module: str) -> list[str]:
+        """Where the modules of its package are, if the program uses that; else none."""
         search: Optional[list[str]] = None
-        for end in range(1, len(package) + 1):
-            found = _path_of(".".join(package[:end]))  # as it is imported
+        for package in _packages_of(module):
+            found = _path_of(package)  # as it is imported
             if not found:
-                start = self._start_of(package[:end], search)
+                start = self._start_of(package, search)
                 found = [os.path.dirname(start)] if start is not None else []
-            if not found:
+            if not found or any(_is_in(self._model_folder, os.path.realpath(folder)) for folder in found):
                 return []
             search = found
         return search or []
 
-    def _start_of(self, package: list[str], search: Optional[list[str]]) -> Optional[str]:
+    def _start_of(self, package: str, search: Optional[list[str]]) -> Optional[str]:
         """The __init__.py of a package that is not imported yet, if a script in the folder imports it."""
-        if ".".join(package) in sys.modules:
+        if package in sys.modules:
             return None
-        starts = (os.path.join(folder, package[-1], "__init__.py") for folder in search or [self.folder])
+        name = package.rpartition(".")[2]
+        starts = (os.path.join(folder, name, "__init__.py") for folder in search or [self.folder])
         path = next(filter(os.path.isfile, starts), None)
-        if path is None or os.path.realpath(path) != path or not self._owns_file(path):
+        if path is None or not self._is_imported_from(path, package, search) or _script_sign(path):
             return None
-        if _is_in(self._model_folder, os.path.dirname(path)) or _script_sign(path):
-            return None
-        if search is None:
-            spec = PathFinder.find_spec(package[0])
-            is_found = spec is not None and spec.origin and os.path.realpath(spec.origin) == path
-            if not is_found or not _is_imported(package[0], self.folder):
-                return None
-        return path
+        return path if search is not None or _is_imported(package, self.folder) else None
+
+    def _is_imported_from(self, path: str, module: str, search: Optional[list[str]]) -> bool:
+        """Whether `import` finds the module in this file, an own one."""
+        if os.path.realpath(path) != path or not self._owns_file(path):
+            return False
+        spec = PathFinder.find_spec(module, search)
+        return spec is not None and spec.origin is not None and os.path.realpath(spec.origin) == path
+
+
+def _packages_of(module: str) -> list[str]:
+    """`a` and `a.b` of `a.b.c`."""
+    parts = module.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def _path_of(package: str) -> list[str]:
@@ -264,17 +265,22 @@ def _path_of(package: str) -> list[str]:
 
 @functools.lru_cache(maxsize=64)
 def _tree(path: str) -> Optional[ast.Module]:
-    with open(path, "rb") as file:
-        source = file.read(_LONGEST_SOURCE + 1)
+    from ..hints.rewrite.code_objects import silently
+
     try:
-        return ast.parse(source) if len(source) <= _LONGEST_SOURCE else None
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        with open(path, "rb") as file:
+            source = file.read(_LONGEST_SOURCE + 1)
+        return silently(path, ast.parse, source, path) if len(source) <= _LONGEST_SOURCE else None
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
 def _is_imported(package: str, folder: str) -> bool:
     """Whether a script of the folder imports it, at its top or in a function."""
-    scripts = sorted(name for name in os.listdir(folder) if name.endswith(".py"))
+    try:
+        scripts = sorted(name for name in os.listdir(folder) if name.endswith(".py"))
+    except OSError:
+        return False
     for path in (os.path.join(folder, name) for name in scripts[:_MOST_SCRIPTS]):
         tree = _tree(path) if os.path.isfile(path) else None
         for node in ast.walk(tree) if tree is not None else ():
