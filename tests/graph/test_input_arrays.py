@@ -59,6 +59,7 @@ def test_later_changes_of_the_array_are_not_seen(dy: Any) -> None:
     assert np.array_equal(x.npvalue(), [1, 1, 1])
 
 
-def test_no_device(dy: Any) -> None:
+@pytest.mark.parametrize("kind", ["f4", "f8", "i8"])
+def test_no_device(dy: Any, kind: str) -> None:
     dy.renew_cg()
-    assert np.array_equal(dy.inputTensor(np.ones(3), device=None).npvalue(), [1, 1, 1])
+    assert np.array_equal(dy.inputTensor(np.ones(3, kind), device=None).npvalue(), [1, 1, 1])

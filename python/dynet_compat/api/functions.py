@@ -243,12 +243,12 @@ def inputTensor(
     device: str = "",
     reusable_expr: bool = False,
 ) -> Expression:
-    made: Optional[Expression]
-    if not device:
-        made = _core._input_plain(arr, batched, reusable_expr)
+    if device:
+        _check_device("inputTensor", device)
+    else:
+        made: Optional[Expression] = _core._input_plain(arr, batched, reusable_expr)
         if made is not None:
             return made
-    _check_device("inputTensor", device)
     if isinstance(arr, np.ndarray):
         array = arr if arr.dtype.kind in "fiub" else _numbers("inputTensor", arr)
         if isinstance(arr, np.ma.MaskedArray):  # what is masked has no value
