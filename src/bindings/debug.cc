@@ -25,7 +25,7 @@ pb::tuple graph_node(NodeId id) {
   const bool alias = g.node(id).flags & Node::view;
   const bool merged = alias && g.node(id).flags & Node::merged, view = alias && !merged;
   // If an equal value was recorded before, that node comes first among the arguments.
-  const uint32_t first = merged ? 1 : 0, count = merged ? s.n_args : view ? 1 : g.node(id).n_args;
+  const uint32_t first = merged ? 1 : 0, count = merged ? s.n_args : g.node(id).n_args;
   pb::list arguments;
   for (uint32_t i = 0; i < count; ++i) arguments.append(g.args(id)[first + i]);
   return pb::make_tuple(op_info(s.op).meta->name, arguments, sizes_of(*s.y), s.y->bd, view);

@@ -304,9 +304,7 @@ void Engine::check_value(NodeId id) {
   std::string message =
       text(op_info(s.op).meta->name, "(): node ", id, ", ", *s.y, ", has the value ", v[r.first_bad],
            " at element ", r.first_bad, " (", r.nan, " NaN, ", r.infinite, " infinite of ", s.size, ")");
-  const bool alias = graph.node(id).flags & Node::view;
-  const uint32_t n = alias ? 1 : graph.node(id).n_args;
-  for (uint32_t i = 0; i < n; ++i) {
+  for (uint32_t i = 0; i < graph.node(id).n_args; ++i) {
     const NodeId arg = graph.args(id)[i];
     const Sig& a = graph.sig(arg);
     message += text(i ? "; " : "; inputs: ", "node ", arg, " ", op_info(a.op).meta->name, " ", *a.y, ": ",

@@ -51,8 +51,7 @@ bool ReadAhead::unsettled(Graph& graph, NodeId id) const {
   if (graph.offsets()[id] >= 0) return false;
   if (n.flags & Node::leaf || op_info(graph.sig(id).op).meta->kind == OpKind::lookup) return true;
   const NodeId* args = graph.args(id);
-  const uint32_t count = n.flags & Node::view ? 1 : n.n_args;
-  for (uint32_t i = 0; i < count; ++i) {
+  for (uint32_t i = 0; i < n.n_args; ++i) {
     const NodeId arg = args[i];
     if (arg >= first_ ? unsettled_[arg - first_] != 0 : graph.is_parameter(arg) && unsettled(graph, arg))
       return true;

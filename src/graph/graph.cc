@@ -357,6 +357,7 @@ NodeId Graph::view_cached(uint32_t sig, NodeId x, uint32_t offset, uint32_t valu
   n.flags = Node::view | (n.flags & (Node::leaf | Node::requires_grad));
   n.aux = offset;
   n.args = static_cast<uint32_t>(arg_pool_.size());
+  n.n_args = 1;
   n.value_number = value_number;
   const int64_t at = offset_of(x);
   arg_pool_.push_back(x);

@@ -19,9 +19,8 @@ std::vector<DepthRange> critical_path_depths(const Graph& graph, const Plan& pla
     for (NodeId id = 0; id < graph.size(); ++id) {
       const Node& n = graph.node(id);
       const NodeId* args = graph.args(id);
-      const uint32_t n_args = n.flags & Node::view ? 1 : n.n_args;
       depth[id] = 0;
-      for (uint32_t k = 0; k < n_args; ++k) depth[id] = std::max(depth[id], depth[args[k]]);
+      for (uint32_t k = 0; k < n.n_args; ++k) depth[id] = std::max(depth[id], depth[args[k]]);
       const uint32_t launch = id < plan.launch_of.size() ? plan.launch_of[id] : kNone;
       if (launch == kNone || plan.launches[launch].kind == OpKind::parameter) continue;
       depth[id] += plan.launches[launch].batch_key == batch_key;

@@ -57,8 +57,7 @@ bool Selection::list_needed(std::span<const NodeId> roots) {
   for (size_t next = 0; next < list_.size() && list_.size() <= most; ++next) {
     const Node& n = graph_.node(list_[next]);
     const NodeId* args = graph_.args(list_[next]);
-    const uint32_t count = n.flags & Node::view ? 1 : n.flags & Node::leaf ? 0 : n.n_args;
-    for (uint32_t i = 0; i < count; ++i) {
+    for (uint32_t i = 0; i < n.n_args; ++i) {
       if (args[i] < first_pending_ || wanted_[args[i]] || offsets[args[i]] != kPending) continue;
       wanted_[args[i]] = 1;
       list_.push_back(args[i]);

@@ -384,3 +384,16 @@ def test_classes_can_be_pickled(dy: Any) -> None:
 
     for cls in (dy.LSTMBuilder, dy.ParameterCollection, dy.AdamTrainer, dy.BiRNNBuilder, dy.Expression):
         assert pickle.loads(pickle.dumps(cls)) is cls
+
+
+def test_a_view_has_one_argument(dy: Any) -> None:
+    """What no parameter reaches has no gradient. A view of a product seemed to have the product's number of
+    arguments: its gradient depended on what was recorded next, or on memory beyond a buffer."""
+    w = dy.ParameterCollection().add_parameters((3, 3))
+    dy.renew_cg()
+    k = w * dy.inputVector([1, 1, 1])
+    view = dy.reshape(dy.cmult(dy.inputVector([1, 2, 3]), dy.inputVector([4, 5, 6])), (1, 3))
+    y = dy.cmult(k, k)  # its arguments follow that of the view
+    loss = dy.sum_elems(view * y) + dy.sum_elems(view)
+    loss.backward()
+    assert not np.any(view.gradient())
