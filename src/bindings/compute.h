@@ -88,13 +88,13 @@ OpId op_of_function(PyObject* function);
 // A call by position: of expressions, or a list of them, then perhaps an index. Other arguments are the
 // defaults.
 struct PlainCall {
+  static constexpr size_t kMostAttrs = 4;
   bool possible = false, list = false, index = false;
-  bool bare = false;  // are expressions all that the function takes?
+  uint8_t n_attrs = 0;
+  uint32_t attrs[kMostAttrs] = {};  // of the op: the defaults of arguments that the call does not name
 };
 // Whether a call of the op's function with n positional arguments can be recorded as such.
 PlainCall plain_call(OpId op, size_t n);
-// Records it.
-NodeId record_plain(OpId op, const NodeId* nodes, uint32_t n, const uint32_t* index);
 // List of result(i), i < n, for nodes recorded just now. ValueError where making one has run code that
 // renewed the graph.
 template <class F>

@@ -254,33 +254,25 @@ OpId op_of_function(PyObject* function) {
 PlainCall plain_call(OpId op, size_t n) {
   const OpInfo& info = op_info(op);
   PlainCall call;
-  call.bare = true;
+  OpArguments defaults;
   for (uint32_t i = 0; i < info.n_params; ++i) {
     const Param& p = info.params[i];
-    call.bare &= p.kind == Param::expr || p.kind == Param::exprs;
     if (i >= n) {
       if (p.required()) return {};
-      continue;
+      append_default(defaults, p);
+    } else if (p.kind == Param::exprs && i == 0) {
+      call.list = true;
+    } else if (p.kind == Param::index && i + 1 == n) {
+      call.index = true;
+    } else if (p.kind != Param::expr || call.list) {
+      return {};
     }
-    if (p.kind == Param::exprs && i == 0) call.list = true;
-    else if (p.kind == Param::index && i + 1 == n) call.index = true;
-    else if (p.kind != Param::expr || call.list) return {};
   }
+  if (!defaults.ids.empty() || defaults.attrs.size() > PlainCall::kMostAttrs) return {};
+  call.n_attrs = static_cast<uint8_t>(defaults.attrs.size());
+  std::copy(defaults.attrs.begin(), defaults.attrs.end(), call.attrs);
   call.possible = n > 0 && n <= info.n_params;
   return call;
-}
-
-NodeId record_plain(OpId op, const NodeId* nodes, uint32_t n, const uint32_t* index) {
-  const OpInfo& info = op_info(op);
-  OpArguments c;
-  for (uint32_t i = 0; i < info.n_params; ++i) {
-    const Param& p = info.params[i];
-    if (p.kind == Param::expr || p.kind == Param::exprs) continue;
-    if (p.kind == Param::index && index) c.ids.push_back(*index);
-    else append_default(c, p);
-  }
-  return engine().graph.record(op, nodes, n, c.attrs.data(), static_cast<uint32_t>(c.attrs.size()),
-                               {c.ids.data(), static_cast<uint32_t>(c.ids.size()), false});
 }
 
 namespace {

@@ -96,14 +96,9 @@ void Walker::clear() {
   for (AssignedAttributes::Entry& each : assigned_.take()) kept_.push_back(std::move(each.object));
 }
 
-WalkResult* Walker::make(WalkResult::Kind kind) {
-  using tuning::kResultChunk;
-  if (n_results_ == results_.size() * kResultChunk)
-    results_.push_back(std::make_unique<WalkResult[]>(kResultChunk));
+void Walker::add_results() {
   if (n_results_ == tuning::kWalkResults) refuse("too many results");
-  WalkResult* made = &result(n_results_++);
-  made->kind = kind;
-  return made;
+  results_.push_back(std::make_unique<WalkResult[]>(tuning::kResultChunk));
 }
 
 WalkValue Walker::keep(PyObject* reference) {
@@ -210,6 +205,7 @@ PyObject* Walker::method_of(PyObject* base, PyObject* name, PyObject* found) {
 
 WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
   const WalkNode& called = node.parts[0];
+  if (PyObject* function = known_recorder(node)) return record_call(function, node, frame);
   if (called.kind != WalkNode::attribute) {
     PyObject* function = evaluate(called, frame).object;
     if (!function) refuse("a call of a result");
@@ -243,7 +239,18 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
   return call_function(known.function, base, node, frame);
 }
 
+// The function of the API that `module.name` was found to be in this walk, for a global name; or null.
+PyObject* Walker::known_recorder(const WalkNode& node) const {
+  const WalkNode& called = node.parts[0];
+  if (called.kind != WalkNode::attribute || called.parts[0].kind != WalkNode::global) return nullptr;
+  const WalkNode::Known &module = called.parts[0].known, &member = called.value;
+  const bool known = module.walk == walk_ && module.of == globals_ && member.walk == walk_ &&
+                     member.of == module.function && member.function == node.recorder.get();
+  return known ? member.function : nullptr;
+}
+
 WalkValue Walker::call_object(PyObject* function, const WalkNode& node, Frame& frame) {
+  if (function == builtin_len || function == builtin_isinstance) return call_builtin(function, node, frame);
   if (only_records(node, function)) return record_call(function, node, frame);
   if (PyFunction_Check(function)) return call_function(function, {}, node, frame);
   if (PyMethod_Check(function) && PyFunction_Check(PyMethod_GET_FUNCTION(function)))
@@ -299,24 +306,22 @@ void Walker::note_read(PyObject* list) {
 
 // ---------------------------------------------------------------- statements
 
+// These two only choose a method, so that they need no frame of the machine's stack: they are called for
+// every node of a program.
 Walker::Flow Walker::execute(const WalkNode& node, Frame& frame) {
   switch (node.kind) {
     case WalkNode::block:
-      for (const WalkNode& each : node.parts)
-        if (const Flow flow = execute(each, frame); flow != Flow::next) return flow;
-      return Flow::next;
+      return execute_block(node, frame);
     case WalkNode::branch:
-      return execute(node.parts[truth(evaluate(node.parts[0], frame)) ? 1 : 2], frame);
+      return execute_branch(node, frame);
     case WalkNode::region:
       return execute_region(node, frame);
     case WalkNode::assignment:
-      assign(node.parts[0], evaluate(node.parts[1], frame), frame);
-      return Flow::next;
+      return execute_assignment(node, frame);
     case WalkNode::result:
-      frame.returned = evaluate(node.parts[0], frame);
-      return Flow::returned;
+      return execute_result(node, frame);
     case WalkNode::loop:
-      return iterate(node.parts[0], node.parts[1], frame, [&] { return execute(node.parts[2], frame); });
+      return execute_for(node, frame);
     case WalkNode::while_loop:
       return execute_while(node, frame);
     case WalkNode::jump:
@@ -324,9 +329,37 @@ Walker::Flow Walker::execute(const WalkNode& node, Frame& frame) {
     case WalkNode::failure:
       refuse("an exception");
     default:
-      evaluate(node.parts[0], frame);
-      return Flow::next;
+      return execute_expression(node, frame);
   }
+}
+
+Walker::Flow Walker::execute_block(const WalkNode& node, Frame& frame) {
+  for (const WalkNode& each : node.parts)
+    if (const Flow flow = execute(each, frame); flow != Flow::next) return flow;
+  return Flow::next;
+}
+
+Walker::Flow Walker::execute_branch(const WalkNode& node, Frame& frame) {
+  return execute(node.parts[truth(evaluate(node.parts[0], frame)) ? 1 : 2], frame);
+}
+
+Walker::Flow Walker::execute_assignment(const WalkNode& node, Frame& frame) {
+  assign(node.parts[0], evaluate(node.parts[1], frame), frame);
+  return Flow::next;
+}
+
+Walker::Flow Walker::execute_result(const WalkNode& node, Frame& frame) {
+  frame.returned = evaluate(node.parts[0], frame);
+  return Flow::returned;
+}
+
+Walker::Flow Walker::execute_expression(const WalkNode& node, Frame& frame) {
+  evaluate(node.parts[0], frame);
+  return Flow::next;
+}
+
+Walker::Flow Walker::execute_for(const WalkNode& node, Frame& frame) {
+  return iterate(node.parts[0], node.parts[1], frame, [&] { return execute(node.parts[2], frame); });
 }
 
 Walker::Flow Walker::execute_while(const WalkNode& node, Frame& frame) {
@@ -362,11 +395,7 @@ Walker::Flow Walker::execute_region(const WalkNode& node, Frame& frame) {
   return flow;
 }
 
-void Walker::assign(const WalkNode& target, WalkValue value, Frame& frame) {
-  if (target.kind == WalkNode::slot) {
-    frame.slots[target.number] = value;
-    return;
-  }
+void Walker::assign_other(const WalkNode& target, WalkValue value, Frame& frame) {
   if (target.kind == WalkNode::item) return store_item(target, value, frame);
   if (target.kind == WalkNode::attribute) return store_attribute(target, value, frame);
   if (length(value) != target.parts.size()) refuse("a value with another number of parts");
@@ -384,22 +413,15 @@ void Walker::assign(const WalkNode& target, WalkValue value, Frame& frame) {
 // ---------------------------------------------------------------- expressions
 
 WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
-  const auto part = [&](size_t i) { return evaluate(node.parts[i], frame); };
   switch (node.kind) {
-    case WalkNode::constant:
-      return {node.object.get()};
     case WalkNode::global:
       return evaluate_global(node);
     case WalkNode::attribute:
-      return attribute(node, part(0));
-    case WalkNode::item: {
-      const WalkValue base = part(0);
-      return item(base, part(1));
-    }
-    case WalkNode::slice: {
-      const WalkValue base = part(0), from = part(1);
-      return slice(base, from, part(2), static_cast<int32_t>(node.number));
-    }
+      return evaluate_attribute(node, frame);
+    case WalkNode::item:
+      return evaluate_item(node, frame);
+    case WalkNode::slice:
+      return evaluate_slice(node, frame);
     case WalkNode::call:
       return evaluate_call(node, frame);
     case WalkNode::tuple:
@@ -407,38 +429,33 @@ WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
     case WalkNode::list:
       return make_sequence(WalkResult::list, node, frame);
     case WalkNode::negation:
-      return {truth(part(0)) ? Py_False : Py_True};
     case WalkNode::all:
     case WalkNode::any:
-      for (size_t i = 0;; ++i) {
-        const WalkValue value = part(i);
-        if (i + 1 == node.parts.size() || truth(value) == (node.kind == WalkNode::any)) return value;
-      }
-    case WalkNode::comparison: {
-      const WalkValue a = part(0);
-      return compare(node.number, a, part(1));
-    }
+      return evaluate_logic(node, frame);
+    case WalkNode::comparison:
+      return evaluate_comparison(node, frame);
     case WalkNode::conditional:
-      return part(truth(part(0)) ? 1 : 2);
-    case WalkNode::arithmetic: {
-      const WalkValue a = part(0);
-      return arithmetic(node.number, a, node.parts.size() > 1 ? part(1) : WalkValue());
-    }
+      return evaluate_conditional(node, frame);
+    case WalkNode::arithmetic:
+      return evaluate_arithmetic(node, frame);
     case WalkNode::each:
       return collect(node, frame);
     case WalkNode::iterator:
       return copy_of(node, frame);
-    case WalkNode::region: {
-      RegionUse& use = *node.use;
-      use.appended.clear();
-      for (size_t i = 0; i < node.parts[0].parts.size(); ++i)
-        use.arguments[i] = evaluate(node.parts[0].parts[i], frame);
-      const OutputSpec* result = step(use);
-      return result ? build(*result, use) : evaluate(node.parts[1].parts.at(0), frame);
-    }
+    case WalkNode::region:
+      return evaluate_region(node, frame);
     default:
       refuse("a statement");
   }
+}
+
+WalkValue Walker::evaluate_region(const WalkNode& node, Frame& frame) {
+  RegionUse& use = *node.use;
+  use.appended.clear();
+  for (size_t i = 0; i < node.parts[0].parts.size(); ++i)
+    use.arguments[i] = evaluate(node.parts[0].parts[i], frame);
+  const OutputSpec* result = step(use);
+  return result ? build(*result, use) : evaluate(node.parts[1].parts.at(0), frame);
 }
 
 WalkValue Walker::evaluate_global(const WalkNode& node) {

@@ -10,11 +10,11 @@
 // Assigned attributes are kept beside their objects until the end: what the walk reads of an object
 // afterwards is what was assigned.
 //
-// Walker has 85 methods and 29 fields: one method for each kind of statement and value,
+// Walker has 102 methods and 29 fields: one method for each kind of statement and value,
 // any of which may end the walk, and the vectors that are kept from one walk to the next, so that a walk
-// allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, items,
-// attributes), region_walk_ops.cc (single ops, lists), region_walk_states.cc (builders and their states),
-// region_walk_step.cc (regions, the end).
+// allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, operators,
+// items, attributes), region_walk_ops.cc (single ops, lists), region_walk_states.cc (builders and their
+// states), region_walk_step.cc (regions, the end).
 #pragma once
 #include "bindings/region.h"
 #include "bindings/region_program.h"
@@ -74,6 +74,7 @@ class AssignedAttributes {
   }
   void set(PyObject* object, PyObject* name, WalkValue value);
   std::vector<Entry> take();
+  bool is_empty() const { return entries_.empty(); }
   uint64_t assignments() const { return assignments_; }  // until now, of all walks
 
  private:
@@ -120,18 +121,38 @@ class Walker {
   WalkValue* take_slots(const WalkProgram& program);
   WalkValue call(const WalkProgram& program, WalkValue* slots);
   Flow execute(const WalkNode& node, Frame& frame);
-  Flow execute_while(const WalkNode& node, Frame& frame);
-  Flow execute_region(const WalkNode& node, Frame& frame);
-  void assign(const WalkNode& target, WalkValue value, Frame& frame);
+  [[gnu::noinline]] Flow execute_block(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] Flow execute_branch(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] Flow execute_assignment(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] Flow execute_result(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] Flow execute_expression(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] Flow execute_for(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] Flow execute_while(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] Flow execute_region(const WalkNode& node, Frame& frame);
+  void assign(const WalkNode& target, WalkValue value, Frame& frame) {
+    if (target.kind != WalkNode::slot) return assign_other(target, value, frame);
+    frame.slots[target.number] = value;
+  }
+  [[gnu::noinline]] void assign_other(const WalkNode& target, WalkValue value, Frame& frame);
   WalkValue evaluate(const WalkNode& node, Frame& frame) {
+    if (node.kind == WalkNode::constant) return {node.object.get()};
     if (node.kind != WalkNode::slot) return evaluate_other(node, frame);
     const WalkValue value = frame.slots[node.number];
     if (!value.object && !value.result) refuse("a name without a value");
     return value;
   }
   WalkValue evaluate_other(const WalkNode& node, Frame& frame);
-  WalkValue evaluate_global(const WalkNode& node);
-  WalkValue evaluate_call(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] WalkValue evaluate_attribute(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] WalkValue evaluate_item(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] WalkValue evaluate_slice(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] WalkValue evaluate_logic(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] WalkValue evaluate_comparison(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] WalkValue evaluate_conditional(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] WalkValue evaluate_arithmetic(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] WalkValue evaluate_region(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] WalkValue evaluate_global(const WalkNode& node);
+  [[gnu::noinline]] WalkValue evaluate_call(const WalkNode& node, Frame& frame);
+  PyObject* known_recorder(const WalkNode& node) const;
   WalkValue call_object(PyObject* function, const WalkNode& node, Frame& frame);
   WalkValue call_builtin(PyObject* function, const WalkNode& node, Frame& frame);
   WalkValue call_function(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame);
@@ -142,10 +163,14 @@ class Walker {
   void store_item(const WalkNode& target, WalkValue value, Frame& frame);
   void store_attribute(const WalkNode& target, WalkValue value, Frame& frame);
   WalkValue sum_of_lists(uint32_t how, WalkValue a, WalkValue b);
-  static bool is_node(WalkValue value);
+  // An expression or parameters of a class of the package, whose operators no script has changed.
+  static bool is_node(WalkValue value) {
+    if (value.result) return value.result->kind == WalkResult::recorded;
+    return is_expression(value.object) && !PyType_HasFeature(Py_TYPE(value.object), Py_TPFLAGS_HEAPTYPE);
+  }
   bool is_operand(WalkValue value, int depth);
   WalkValue record_call(PyObject* function, const WalkNode& node, Frame& frame);
-  bool record_plainly(OpId op, PlainCall plain, const WalkValue* arguments, size_t n, NodeId* id);
+  bool record_plainly(OpId op, const PlainCall& plain, const WalkValue* arguments, size_t n, NodeId* id);
   WalkValue recorded_by_python(PyObject* made);
   void may_record();
   WalkValue record_item(WalkValue base, WalkValue key);
@@ -158,13 +183,13 @@ class Walker {
   WalkValue recorded(NodeId id, PyTypeObject* type);
   NodeId node_of(WalkValue value);
   bool is_instance(WalkValue value, PyObject* type);
-  WalkValue collect(const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] WalkValue collect(const WalkNode& node, Frame& frame);
   template <class F>
   Flow iterate(const WalkNode& target, const WalkNode& iterable, Frame& frame, F&& body);
   Items items_of(const WalkNode& iterable, Frame& frame);
   Items numbers(const WalkNode& range, Frame& frame);
   bool next(Items& items, WalkValue* item);
-  WalkValue copy_of(const WalkNode& iterable, Frame& frame);
+  [[gnu::noinline]] WalkValue copy_of(const WalkNode& iterable, Frame& frame);
   template <class F>
   Flow visit(const WalkNode& iterable, Frame& frame, F&& body);
   PyObject* call_of(PyObject* object);
@@ -185,8 +210,14 @@ class Walker {
   WalkValue keep(PyObject* reference);
   WalkValue keep_part(PyObject* reference);
   WalkResult& result(size_t i) { return results_[i / tuning::kResultChunk][i % tuning::kResultChunk]; }
-  WalkResult* make(WalkResult::Kind kind);
-  WalkValue make_sequence(WalkResult::Kind kind, const WalkNode& node, Frame& frame);
+  WalkResult* make(WalkResult::Kind kind) {
+    if (n_results_ == results_.size() * tuning::kResultChunk) add_results();
+    WalkResult* made = &result(n_results_++);
+    made->kind = kind;
+    return made;
+  }
+  [[gnu::noinline]] void add_results();
+  [[gnu::noinline]] WalkValue make_sequence(WalkResult::Kind kind, const WalkNode& node, Frame& frame);
   void note_read(PyObject* list);
 
   const OutputSpec* step(RegionUse& use);

@@ -45,12 +45,6 @@ PyObject* calculate(uint32_t operation, PyObject* a, PyObject* b) {
 
 // ---------------------------------------------------------------- single ops
 
-// An expression or parameters of a class of the package, whose operators no script has changed.
-bool Walker::is_node(WalkValue value) {
-  if (value.result) return value.result->kind == WalkResult::recorded;
-  return is_expression(value.object) && !PyType_HasFeature(Py_TYPE(value.object), Py_TPFLAGS_HEAPTYPE);
-}
-
 // Is this one of the package's functions that only record?
 bool Walker::only_records(const WalkNode& node, PyObject* function) {
   if (node.recorder.get() == function) return true;
@@ -120,29 +114,33 @@ WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& f
 }
 
 // Most calls are of expressions and indices only: these need no Python objects. False: others.
-bool Walker::record_plainly(OpId op, PlainCall plain, const WalkValue* arguments, size_t n, NodeId* id) {
-  ids_.clear();
-  const auto add = [&](WalkValue v) {
-    if (!is_node(v)) return false;
-    ids_.push_back(node_of(v));
-    return true;
-  };
-  const size_t n_nodes = n - plain.index;
+bool Walker::record_plainly(OpId op, const PlainCall& plain, const WalkValue* arguments, size_t n,
+                            NodeId* id) {
+  NodeId few[tuning::kWalkArguments];
+  const NodeId* ids = few;
+  size_t n_ids = n - plain.index;
   if (plain.list) {
     const WalkValue list = arguments[0];
     if (list.result ? !list.result->is_sequence() : !is_sequence(list.object)) return false;
-    for (size_t i = 0, k = length(list); i < k; ++i)
-      if (!add(element(list, i))) return false;
-    if (ids_.empty()) return false;
+    ids_.clear();
+    n_ids = length(list);
+    for (size_t i = 0; i < n_ids; ++i) {
+      const WalkValue item = element(list, i);
+      if (!is_node(item)) return false;
+      ids_.push_back(node_of(item));
+    }
+    if (n_ids == 0) return false;
+    ids = ids_.data();
   } else {
-    for (size_t i = 0; i < n_nodes; ++i)
-      if (!add(arguments[i])) return false;
+    for (size_t i = 0; i < n_ids; ++i) {
+      if (!is_node(arguments[i])) return false;
+      few[i] = node_of(arguments[i]);
+    }
   }
-  uint32_t index;
+  uint32_t index = 0;
   if (plain.index && !as_index(arguments[n - 1], &index)) return false;
-  const auto size = static_cast<uint32_t>(ids_.size());
-  *id = plain.bare ? engine_->graph.record(op, ids_.data(), size)
-                   : record_plain(op, ids_.data(), size, plain.index ? &index : nullptr);
+  *id = engine_->graph.record(op, ids, static_cast<uint32_t>(n_ids), plain.attrs, plain.n_attrs,
+                              {&index, plain.index, false});
   return true;
 }
 
@@ -168,6 +166,7 @@ WalkValue Walker::record_item(WalkValue base, WalkValue key) {
 
 WalkValue Walker::arithmetic(uint32_t how, WalkValue a, WalkValue b) {
   const uint32_t operation = how & ~uint32_t{WalkNode::in_place};
+  if (operation != WalkNode::negative && is_node(a) && is_node(b)) return record_operation(operation, a, b);
   const bool one = operation == WalkNode::negative;
   if (is_number(a) && (one || is_number(b))) return keep_part(calculate(operation, a.object, b.object));
   if (one ? is_node(a) : (is_node(a) && (is_node(b) || is_number(b))) || (is_number(a) && is_node(b)))

@@ -134,8 +134,15 @@ bool Walker::read_sources(RegionUse& use) {
   }
   const uint32_t n = use.region.spec_.n_args;
   for (uint32_t root = 0; root < n; ++root) {
-    if (use.reading[root] && use.arguments[root] == use.values[root] && use.arguments[root].object) continue;
-    if (!read_root(use, root)) return false;
+    const WalkValue argument = use.arguments[root];
+    if (use.reading[root] && argument == use.values[root] && argument.object) continue;
+    if (use.parts_of[root].size() > 1) {
+      if (!read_root(use, root)) return false;
+      continue;
+    }
+    use.values[root] = argument;  // no part of it is read
+    use.objects.all[root] = argument.object;
+    use.reading[root] = ++readings_;
   }
   if (!read_root(use, n)) return false;
   if (!use.appended.empty() || !appended_.empty()) separate_lists(use);

@@ -15,6 +15,23 @@ bool is_slot(PyObject* found) {
   return member.type == T_OBJECT_EX && member.flags == 0;
 }
 
+bool compare_numbers(uint32_t how, long x, long y) {
+  switch (how) {
+    case Py_LT:
+      return x < y;
+    case Py_LE:
+      return x <= y;
+    case Py_EQ:
+      return x == y;
+    case Py_NE:
+      return x != y;
+    case Py_GT:
+      return x > y;
+    default:
+      return x >= y;
+  }
+}
+
 }  // namespace
 
 bool Walker::truth(WalkValue value) {
@@ -128,7 +145,53 @@ WalkValue Walker::compare(uint32_t how, WalkValue a, WalkValue b) {
     return {contains(b, a) == (how == WalkNode::in) ? Py_True : Py_False};
   if (!a.object || !b.object || !is_plain_value(a.object) || !is_plain_value(b.object))
     refuse("a comparison of objects");
+  if (PyLong_CheckExact(a.object) && PyLong_CheckExact(b.object)) {
+    int large_a, large_b;
+    const long x = PyLong_AsLongAndOverflow(a.object, &large_a);
+    const long y = PyLong_AsLongAndOverflow(b.object, &large_b);
+    if (!large_a && !large_b) return {compare_numbers(how, x, y) ? Py_True : Py_False};
+  }
   return keep_part(PyObject_RichCompare(a.object, b.object, static_cast<int>(how)));
+}
+
+WalkValue Walker::evaluate_attribute(const WalkNode& node, Frame& frame) {
+  const WalkValue base = evaluate(node.parts[0], frame);
+  const WalkNode::Known& known = node.value;
+  if (base.object && known.of == base.object && known.walk == walk_ && assigned_.is_empty())
+    return {known.function};
+  return attribute(node, base);
+}
+
+WalkValue Walker::evaluate_item(const WalkNode& node, Frame& frame) {
+  const WalkValue base = evaluate(node.parts[0], frame);
+  return item(base, evaluate(node.parts[1], frame));
+}
+
+WalkValue Walker::evaluate_slice(const WalkNode& node, Frame& frame) {
+  const WalkValue base = evaluate(node.parts[0], frame), from = evaluate(node.parts[1], frame);
+  return slice(base, from, evaluate(node.parts[2], frame), static_cast<int32_t>(node.number));
+}
+
+WalkValue Walker::evaluate_logic(const WalkNode& node, Frame& frame) {
+  if (node.kind == WalkNode::negation) return {truth(evaluate(node.parts[0], frame)) ? Py_False : Py_True};
+  for (size_t i = 0;; ++i) {
+    const WalkValue value = evaluate(node.parts[i], frame);
+    if (i + 1 == node.parts.size() || truth(value) == (node.kind == WalkNode::any)) return value;
+  }
+}
+
+WalkValue Walker::evaluate_comparison(const WalkNode& node, Frame& frame) {
+  const WalkValue a = evaluate(node.parts[0], frame);
+  return compare(node.number, a, evaluate(node.parts[1], frame));
+}
+
+WalkValue Walker::evaluate_conditional(const WalkNode& node, Frame& frame) {
+  return evaluate(node.parts[truth(evaluate(node.parts[0], frame)) ? 1 : 2], frame);
+}
+
+WalkValue Walker::evaluate_arithmetic(const WalkNode& node, Frame& frame) {
+  const WalkValue a = evaluate(node.parts[0], frame);
+  return arithmetic(node.number, a, node.parts.size() > 1 ? evaluate(node.parts[1], frame) : WalkValue());
 }
 
 // ---------------------------------------------------------------- attributes

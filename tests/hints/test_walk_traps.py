@@ -39,6 +39,69 @@ BODIES = {
                 xs.pop()
         return xs
     """,
+    "numbers that are compared": """
+        h = self.b
+        numbers = [len(words), 4611686018427387904, -1180591620717411303424, 9223372036854775808, True, 2.0]
+        numbers += [9223372036854775807, -1]
+        for w in words:
+            for a in numbers:
+                if w < a or a <= -w:
+                    h = self(self.E[w], h)
+                elif a == w or a != 9223372036854775808:
+                    h = dy.tanh(h)
+                if a >= 9223372036854775808 or a > 4611686018427387904:
+                    h = h + self.b
+        return [h, len(words) < 18446744073709551616, len(words) > -18446744073709551616, len(words) == True]
+    """,
+    "arguments that have defaults": """
+        n, y = 0, dy.tanh(self.b)
+        for w in words:
+            y = dy.tanh(y)
+            if n > 99:
+                y = self(self.E[w], y)
+            n += 1
+            k = n % 3
+            ys = [y, self.b]
+            self.scores.append(dy.softmax(y))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.softmax(y, 0))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.softmax(y, d=0))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.max_dim(y))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.max_dim(y, 0))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.concatenate(ys))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.concatenate(ys, 1))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.concatenate(ys, d=1))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.pick(y, k))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.pick(y, k, 0))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.pick(y, index=k, dim=0))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.hinge(y, k))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.hinge(y, k, 2.0))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.hinge(y, k, m=0.5))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.log_softmax(y))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.log_softmax(y, [0, 2]))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.pickneglogsoftmax(y, k))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.average(ys))
+            n += 1  # so that each is recorded alone
+            self.scores.append(dy.sum_elems(y))
+            n += 1  # so that each is recorded alone
+        return [y]
+    """,
     "an iterator is not reversible": """
         h = self.b
         for w in words:
@@ -130,7 +193,8 @@ def test_bodies(pair: Callable, what: str) -> None:
 
 
 def test_keys_of_a_class_of_the_script(pair: Callable) -> None:
-    p = pair("""
+    p = pair(
+        """
 class Key:
     asked = 0
     def __init__(self, number):
@@ -142,7 +206,9 @@ class Key:
         if self.number == 5:
             raise ValueError("five")
         return self.number == other
-""" + MODEL + """
+"""
+        + MODEL
+        + """
     def run(self, words):
         h = self.b
         for w in words:
@@ -152,7 +218,8 @@ class Key:
             if w == 7:
                 h = self(self.E[0], h[7])
         return [h]
-""")
+"""
+    )
 
     def use(module: ModuleType) -> list:
         model = model_of(module)
@@ -180,7 +247,9 @@ class Key:
 
 
 def test_loops_that_never_record_are_given_up(pair: Callable) -> None:
-    p = pair(MODEL + """
+    p = pair(
+        MODEL
+        + """
     def run(self, words, n):
         i, rest = 0, [1]
         while i < n:
@@ -195,7 +264,8 @@ def test_loops_that_never_record_are_given_up(pair: Callable) -> None:
         for w in words:
             h = self(self.E[w], h)
         return [h, i]
-""")
+"""
+    )
 
     def use(module: ModuleType) -> list:
         return [model_of(module).run(words, 3) for words in WORDS]
@@ -210,7 +280,9 @@ def test_loops_that_never_record_are_given_up(pair: Callable) -> None:
 def test_deep_calls_of_long_expressions(pair: Callable) -> None:
     """Stack of C++: 240 calls in the middle of 150 parentheses each."""
     inner = "-" * 150 + "self.deep(n - 1)"
-    p = pair(MODEL + f"""
+    p = pair(
+        MODEL
+        + f"""
     def run(self, words):
         h = self.b
         for w in words:
@@ -221,14 +293,17 @@ def test_deep_calls_of_long_expressions(pair: Callable) -> None:
         if n == 0:
             return 1
         return {inner}
-""")
+"""
+    )
     for _ in range(ROUNDS):
         p.agree(lambda module: [model_of(module).run(words) for words in WORDS])
 
 
 def test_asserts_that_do_not_run(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    body = MODEL + """
+    body = (
+        MODEL
+        + """
     def run(self, words):
         rest, h = list(words), self.b
         for w in words:
@@ -242,6 +317,7 @@ for _ in range(100):
     found = [model.run([1, 2, 3])[1], model.run([3])[1]]
 print(found)
 """
+    )
     script.write_text("import dynet_compat as dy\n" + body)
     environment = {**os.environ, "DYNET_COMPAT_HINTS": "eager"}
     for flags, expected in (["-O"], "[[1, 2, 3], [3]]"), ([], "[[], []]"):
