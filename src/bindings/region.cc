@@ -26,7 +26,9 @@ Region::~Region() = default;
 // ---------------------------------------------------------------- calls
 
 PyObject* Region::call(PyObject* const* args, size_t n) {
-  if (++statistics_.calls % tuning::kTimedCalls != 0) return call_untimed(args, n);
+  const bool first = statistics_.runs() < 4 * tuning::kFirstWindow;
+  if (++statistics_.calls % (first ? tuning::kTimedFirstCalls : tuning::kTimedCalls) != 0)
+    return call_untimed(args, n);
   const int64_t start = thread_clock();
   PyObject* results = call_untimed(args, n);
   const int64_t elapsed = elapsed_since(start);

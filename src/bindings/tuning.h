@@ -11,8 +11,8 @@ namespace dyc::py::tuning {
 // Replays of a specialisation until the statements run again and are compared. Guess: 0.1 % of the gain.
 inline constexpr uint64_t kRevalidateEvery = 1024;
 // Calls of a region of which one is timed, for the report. Two readings of the clock (0.4 us) are 1 % of 64
-// calls.
-inline constexpr uint64_t kTimedCalls = 64;
+// calls. The second: until it was decided twice whether the region pays.
+inline constexpr uint64_t kTimedCalls = 64, kTimedFirstCalls = 16;
 // Specialisations of one region. Guess: a script with more sizes than this has no fixed sequence of ops.
 inline constexpr size_t kSpecialisations = 64;
 // A region that is replayed less often than kFairHits times for each miss is disabled, after kTrialMisses
@@ -21,7 +21,9 @@ inline constexpr uint64_t kFairHits = 4;
 inline constexpr uint64_t kTrialMisses = 256;
 // Runs of a region until it is asked whether it takes less time than its statements; and runs of these that
 // are timed for that. Guess: the fastest of 32 is one that nothing interrupted.
-inline constexpr uint64_t kFirstWindow = 2048;
+// The window is short, as one that loses does so until the second has passed: with 2048 a stack parser lost
+// 14 % in its first 57 steps.
+inline constexpr uint64_t kFirstWindow = 512;
 inline constexpr uint32_t kPlainRuns = 32;
 // Walks with a specialisation until the statements of all that the walk does run again and are compared.
 // Guess: as above.

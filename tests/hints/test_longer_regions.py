@@ -309,7 +309,8 @@ def test_states_with_equal_nodes(pair: Callable) -> None:
 pc = dy.ParameterCollection()
 rnn = dy.VanillaLSTMBuilder(1, 3, 3, pc)
 def f(state, x):
-    y = dy.tanh(x)
+    y = dy.tanh(x) + dy.cmult(x, dy.logistic(x)) - dy.rectify(dy.cmult(x, x) + x)  # enough to pay
+    y = dy.cmult(y, dy.tanh(y)) + dy.logistic(-y)
     state = state.add_input(y)
     return state, state.output() + y
 """)
