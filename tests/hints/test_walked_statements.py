@@ -237,3 +237,47 @@ def f(x):
         for _ in range(6):
             p.other.f(dy.inputVector([1.0, 2.0]))
         assert p.statistics[name]["hits"] > before or p.statistics[name]["off"], p.statistics[name]
+
+
+def test_functions_that_always_compute_are_not_walked(pair: Callable) -> None:
+    p = pair(
+        """
+class State:
+    def __init__(self):
+        self.W = dy.ParameterCollection().parameters_from_numpy([[0.5, 1.0], [2.0, 0.25]])
+    def value(self, x):
+        return dy.tanh(self.W * x)
+    def read(self, xs):
+        h = xs[0]
+        for x in xs:
+            h = dy.cmult(self.value(x), h) + x
+        return h
+    def calls_its_own_value(self, xs):
+        h = self.value(xs[0])
+        for x in xs:
+            h = dy.cmult(self.value(x), h) + x
+        return h
+    def may_compute(self, xs, train):
+        h = self.calls_its_own_value(xs)
+        for x in xs:
+            h = dy.cmult(dy.tanh(self.W * x), h) + x
+        if not train:
+            return h
+        h.backward()
+        return h.scalar_value()
+    def computes(self, batch):
+        total = dy.squared_norm(self.read(batch[0]))
+        for xs in batch:
+            total = dy.tanh(total + dy.squared_norm(self.read(xs)))
+        total.backward()
+        return total.scalar_value()
+state = State()
+"""
+    )
+    for _ in range(3):
+        dy.renew_cg()
+        xs = [dy.inputVector([1.0, 2.0]), dy.inputVector([3.0, 1.0])]
+        state = p.other.state
+        state.may_compute(xs, False), state.calls_its_own_value(xs), state.computes([xs, xs])
+    names = {f.statistics()["name"] for f in p.rewriter.walked_functions.values()}
+    assert names == {"State.read", "State.calls_its_own_value", "State.may_compute"}

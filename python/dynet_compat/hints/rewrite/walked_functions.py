@@ -10,7 +10,12 @@ from .call_graph import CallGraph
 from .linking import UNBOUND
 from .region_writer import RegionWriter
 from .scopes import Module
-from .trees import KNOWS_NO_PLACE, locate, own_nodes, passed_on, without_place
+from .trees import KNOWS_NO_PLACE, locate, nodes_of, own_nodes, passed_on, without_place
+
+# Names of what computes values or starts a graph, as the API and scripts call it: no walk goes past it.
+_COMPUTES = frozenset(
+    "backward inc_forward npforward npvalue print renew_cg scalar_value value vec_value".split()
+)
 
 
 class WalkedFunctions:
@@ -29,10 +34,25 @@ class WalkedFunctions:
 
     def _may_be_head(self, node: ast.FunctionDef) -> bool:
         """May the function ask the core to record it by one call? Recursive ones may, and those with loops,
-        but for loops over the states of a sequence, whose steps a walk makes one by one."""
+        but for loops over the states of a sequence, whose steps a walk makes one by one, and for functions
+        that always compute: a walk of them would end there, and all its work be lost."""
         if node in self.graph.recursive or node not in self.writer.with_loops:
             return node in self.graph.recursive
-        return not any(self.writer.with_loops.get(f) for f in (node, *self.graph.called[node]))
+        of_states = any(self.writer.with_loops.get(f) for f in (node, *self.graph.called[node]))
+        return not of_states and not self._computes(node)
+
+    def _computes(self, node: ast.FunctionDef) -> bool:
+        """Is there such a call in a statement that always runs, of no function of the module?"""
+        for s in node.body:
+            inside = nodes_of(s)
+            if isinstance(s, (ast.Assign, ast.Expr, ast.Return)):
+                called = [n.func for n in inside if isinstance(n, ast.Call)]
+                names = {getattr(f, "attr", getattr(f, "id", "")) for f in called}
+                if names & _COMPUTES - {f.name for f in self.graph.called}:
+                    return True
+            elif any(isinstance(n, ast.Return) for n in inside):
+                return False
+        return False
 
     def describe(self, wanted: dict[ast.FunctionDef, str]) -> None:
         """Describe functions to the core: heads, which ask it first and have regions in them or in what they
