@@ -133,6 +133,9 @@ inline int remaining_depth() {
 #endif
 }
 
+// Levels of recursion that a comprehension takes, besides those of its parts.
+constexpr int kLevelsOfComprehension = PY_VERSION_HEX < 0x030C0000 ? 1 : 0;
+
 // Is the attribute of the object this function of its class, bound to it? For classes that do not look
 // attributes up themselves.
 inline bool is_method_of_class(PyObject* object, PyObject* name, PyObject* function) {

@@ -479,6 +479,7 @@ WalkValue Walker::make_sequence(WalkResult::Kind kind, const WalkNode& node, Fra
 
 WalkValue Walker::collect(const WalkNode& node, Frame& frame) {
   WalkResult* made = make(WalkResult::list);
+  if ((depth_ += kLevelsOfComprehension) > most_depth_) refuse("too many calls inside one another");
   iterate(node.parts[0], node.parts[1], frame, [&] {
     const auto holds = [&](const WalkNode& test) { return truth(evaluate(test, frame)); };
     if (!std::all_of(node.parts.begin() + 3, node.parts.end(), holds)) return Flow::next;
@@ -486,6 +487,7 @@ WalkValue Walker::collect(const WalkNode& node, Frame& frame) {
     made->items.push_back(value);
     return Flow::next;
   });
+  depth_ -= kLevelsOfComprehension;
   return {nullptr, made};
 }
 

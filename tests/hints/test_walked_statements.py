@@ -281,3 +281,47 @@ state = State()
         state.may_compute(xs, False), state.calls_its_own_value(xs), state.computes([xs, xs])
     names = {f.statistics()["name"] for f in p.rewriter.walked_functions.values()}
     assert names == {"State.read", "State.calls_its_own_value", "State.may_compute"}
+
+
+def test_comprehensions_take_a_level_of_recursion(pair: Callable) -> None:
+    """Of their own, before Python 3.12."""
+    p = pair(
+        DEEP
+        + """
+    def nested(self, depth, x):
+        h = dy.tanh(self.E[0] + x)
+        h = dy.tanh(h) + x
+        if depth == 0:
+            return h
+        return [self.nested(depth - 1, h) for _ in (1,)][0]
+"""
+    )
+
+    def deepest(module: Any) -> int:
+        model, depth = module.Model(), 0
+        while True:
+            dy.renew_cg()
+            try:
+                model.nested(depth, dy.inputVector([1.0, 2.0]))
+            except RecursionError:
+                return depth
+            depth += 1
+
+    def recorded(module: Any) -> int:
+        for i in range(200):
+            if i % 10 == 0:
+                dy.renew_cg()
+            module.Model().nested(3, dy.inputVector([1.0, 2.0]))
+        return deepest(module)
+
+    for _ in range(300):
+        dy.renew_cg()  # what the package does in time runs now
+    depth = len(traceback.extract_stack())
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + 200)
+    try:
+        plain, other = recorded(p.plain), recorded(p.other)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert other == plain
+    assert walked(p, "Model.nested")["hits"] > 128, (walked(p, "Model.nested"), p.statistics)
