@@ -239,13 +239,15 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
   return call_function(known.function, base, node, frame);
 }
 
-// The function of the API that `module.name` was found to be in this walk, for a global name; or null.
+// The function of the API that `module.name` was found to be in this walk, for a global name; or null. Walks
+// assign no attributes of modules.
 PyObject* Walker::known_recorder(const WalkNode& node) const {
   const WalkNode& called = node.parts[0];
   if (called.kind != WalkNode::attribute || called.parts[0].kind != WalkNode::global) return nullptr;
   const WalkNode::Known &module = called.parts[0].known, &member = called.value;
-  const bool known = module.walk == walk_ && module.of == globals_ && member.walk == walk_ &&
-                     member.of == module.function && member.function == node.recorder.get();
+  if (module.walk != walk_ || module.of != globals_ || !PyModule_CheckExact(module.function)) return nullptr;
+  const bool known =
+      member.walk == walk_ && member.of == module.function && member.function == node.recorder.get();
   return known ? member.function : nullptr;
 }
 

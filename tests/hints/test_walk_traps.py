@@ -102,6 +102,21 @@ BODIES = {
             n += 1  # so that each is recorded alone
         return [y]
     """,
+    "a function in an object, which changes": """
+        h = self.b
+        for w in words:
+            y = self(self.E[w], h)
+            h = G.act(y)
+            G.act = dy.logistic if w > 2 else dy.rectify
+        G.act = dy.tanh
+        return [h]
+
+class Globals:
+    pass
+
+G = Globals()
+G.act = dy.tanh
+    """,
     "an iterator is not reversible": """
         h = self.b
         for w in words:
