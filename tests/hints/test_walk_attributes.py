@@ -98,6 +98,25 @@ WALKED = {
             self.count += 1
         return [self.last, self.count]
     """,
+    "of what a call returns": """
+        h, calls = self.b, []
+        self.count, self.calls = 0, calls
+        for t in tokens:
+            h = self(self.E[t.word], h)
+            self.noted(t).count += t.word
+            self.me.count += 1
+            self.me.last = self.noted(t).word = h
+        return [h, self.count, calls]
+
+    def noted(self, t):
+        self.calls.append(t.word)
+        return self
+
+    @property
+    def me(self):
+        self.calls.append("me")
+        return self
+    """,
     "a list, which grows": """
         self.kept = kept = []
         for t in tokens:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Union
 
 from .code_objects import codes, silently
 from .scopes import Module, is_private
@@ -36,6 +36,7 @@ _METHODS = (
 )  # fmt: skip
 _OVER_INPUTS = ("add_inputs", "transduce")
 _RETURNS, _ALONE, _EXPRESSION = 1, 2, 4
+_HIDDEN = ".value"  # what a statement evaluates once and uses several times
 WHOLE = ".whole"  # the name of what the core has recorded and returned
 
 Node = tuple[int, int, Any, tuple[Any, ...]]  # kind, number, object, parts
@@ -146,14 +147,14 @@ class Program:
         if isinstance(s, ast.Assign) and len(s.targets) == 1:
             return ASSIGNMENT, 0, None, (self.target(s.targets[0]), self.expression(s.value))
         if isinstance(s, ast.Assign):
-            hidden: Node = SLOT, self._slot(".value"), None, ()
-            parts = [(hidden, self.expression(s.value)), *((self.target(t), hidden) for t in s.targets)]
+            hidden = load(_HIDDEN)
+            first = (self.target(hidden), self.expression(s.value))
+            parts = [first, *((self.target(t), self.expression(hidden)) for t in s.targets)]
             return BLOCK, 0, None, tuple((ASSIGNMENT, 0, None, part) for part in parts)
         if isinstance(s, ast.AnnAssign) and s.value is not None and isinstance(s.target, ast.Name):
             return ASSIGNMENT, 0, None, (self.target(s.target), self.expression(s.value))
         if isinstance(s, ast.AugAssign) and isinstance(s.target, (ast.Name, ast.Attribute)):
-            sum_ = ast.BinOp(s.target, s.op, s.value)
-            return ASSIGNMENT, 0, None, (self.target(s.target), self._binop(sum_, _IN_PLACE))
+            return self._augmented(s, s.target)
         if isinstance(s, ast.For) and not s.orelse:
             return LOOP, 0, None, (self.target(s.target), self.iterable(s.iter), self.block(s.body))
         if isinstance(s, ast.While) and not s.orelse:
@@ -169,6 +170,16 @@ class Program:
         if isinstance(s, (ast.Pass, ast.Assert)):
             return BLOCK, 0, None, ()
         raise NotWalkable(f"{type(s).__name__} in line {s.lineno}")
+
+    def _augmented(self, s: ast.AugAssign, target: Union[ast.Name, ast.Attribute]) -> Node:
+        """What an attribute belongs to is evaluated once."""
+        parts = []
+        if isinstance(target, ast.Attribute) and not isinstance(target.value, ast.Name):
+            hidden = load(_HIDDEN)
+            parts.append((self.target(hidden), self.expression(target.value)))
+            target = ast.Attribute(hidden, target.attr)
+        parts.append((self.target(target), self._binop(ast.BinOp(target, s.op, s.value), _IN_PLACE)))
+        return BLOCK, 0, None, tuple((ASSIGNMENT, 0, None, part) for part in parts)
 
     def target(self, t: ast.expr) -> Node:
         if isinstance(t, ast.Name):
