@@ -198,6 +198,9 @@ CONTENTS = {
     "digits": (b"loss 1.23456 at 7\n", b"loss 1.23457 at 7\n", 0.0),
     "words": (b"loss 1.2\n", b"cost 1.2\n", float("inf")),
     "numbers": (b"loss 1.200000\n", b"loss 1.300000\n", 0.0833),
+    "whole numbers": (b"93 of 100 in 0.931234567 s\n", b"94 of 100 in 0.931234568 s\n", float("inf")),
+    "a whole number of digits": (b"loss 1\n", b"loss 1.00001\n", 0.0),
+    "each its own digits": (b"loss 5.1234567 and 3.2\n", b"loss 6.1234567 and 3.2\n", 0.1952),
     "lines": (b"a\n", b"a\nb\n", float("inf")),
 }  # fmt: skip
 

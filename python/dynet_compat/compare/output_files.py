@@ -160,6 +160,15 @@ def _arrays(want: bytes, got: bytes, rtol: float) -> _Compared:
     return where, worst
 
 
+def _printed_difference(theirs: str, ours: str, rtol: float) -> float:
+    """Of two numbers as they are printed, beyond what few digits round. Whole numbers count something."""
+    if all(text.lstrip("+-").isdigit() for text in (theirs, ours)):
+        return 0.0 if int(theirs) == int(ours) else float("inf")
+    rounding = 10.0 ** (1 - min(len(theirs), 9))
+    got, want = (np.array(text, np.float64) for text in (ours, theirs))
+    return max(relative_difference(got, want, rtol) - rounding, 0.0)
+
+
 def _texts(want: bytes, got: bytes, rtol: float) -> _Compared:
     """Text: equal but for numbers, which are close."""
     if b"\0" in want or b"\0" in got:
@@ -175,10 +184,8 @@ def _texts(want: bytes, got: bytes, rtol: float) -> _Compared:
         line = f"line {number}: {theirs.strip()[:60]!r} and {ours.strip()[:60]!r}"
         if _NUMBER.split(theirs) != _NUMBER.split(ours):
             return line, float("inf")
-        values = [np.array(_NUMBER.findall(text), np.float64) for text in (theirs, ours)]
-        digits = max(len(text) for text in _NUMBER.findall(theirs))
-        rounding = 10.0 ** (1 - min(digits, 9))  # of numbers that are printed with few digits
-        difference = max(relative_difference(values[1], values[0], rtol) - rounding, 0.0)
+        pairs = zip(_NUMBER.findall(theirs), _NUMBER.findall(ours))
+        difference = max(_printed_difference(*pair, rtol) for pair in pairs)
         if difference >= worst:
             worst, where = difference, line
     if len(sides[0]) != len(sides[1]):
