@@ -249,13 +249,13 @@ class Other(Options): pass
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="no data classes with slots")
 def test_data_classes_with_slots(program: Folder) -> None:
     """Python gives frozen ones a __setstate__(), which only sets the fields."""
-    program.write("data.py", DATA)
-    data = program.module("data")
-    for item in (data.Options(1, ["a"]), data.More(2, [], name="x"), data.Other(3)):
+    program.write("slots.py", DATA)
+    slots = program.module("slots")
+    for item in (slots.Options(1, ["a"]), slots.More(2, [], name="x"), slots.Other(3)):
         for protocol in range(2, 6):
             found = program.read(pickle.dumps(item, protocol))
             assert type(found) is type(item) and found == item and RAN == []
-    make = b"\x80\x02" + G("Options", "data") + b")\x81"
+    make = b"\x80\x02" + G("Options", "slots") + b")\x81"
     program.refuses(make + b"](I1\neb.", "has 2 fields")
     program.refuses(make + b"}Vsize\nI1\nsb.", "has 2 fields")
 
