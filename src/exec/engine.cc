@@ -371,8 +371,6 @@ void Engine::start_backward(NodeId root, bool full, bool direct) {
   backward_root_ = root;
   backward_full_ = full;
   count_live();
-  executor.joins_launches = options.batching && options.scheduler == Scheduler::bucket &&
-                            flushes.size() >= tuning::kJoinedFlushes && !live_.empty();
   unshared_.reset();
 }
 
@@ -382,7 +380,6 @@ void Engine::begin_backward(NodeId root, bool full, BackwardTask& task) {
   task.live = &live_;
   task.live_nodes = &live_nodes_;
   task.executor->root_gradient = executor.root_gradient;
-  task.executor->joins_launches = executor.joins_launches;
   task.exchange(*this);
 }
 

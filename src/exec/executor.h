@@ -50,15 +50,12 @@ class Executor : protected LaunchReader {
   void begin_backward(bool full, bool direct);
   // If the node is a lookup that does not lead to the loss: marks its rows as used, with gradient zero.
   void mark_rows_used(NodeId id);
-  // Launches in reverse order, or joined (joins_launches): of each, the `live_nodes` nodes with live[node] !=
-  // 0. `root` has the gradient root_gradient. An empty `live`: all nodes of those launches that have live
-  // nodes.
+  // Launches in reverse order: with `live_nodes` of them, those with live[node] != 0. `root` has the gradient
+  // root_gradient.
   virtual void backward(NodeId root, const std::vector<uint8_t>& live,
                         const std::vector<uint32_t>& live_nodes) = 0;
   virtual void accumulate();
   float root_gradient = 1.f;
-  // Launches that were planned for different reads may run backward as one.
-  bool joins_launches = false;
   // With keep_products, a direct backward leaves the products that alone make up the gradient of a parameter,
   // and run_kept() computes those of `storages`, or all that are left: a job sends each gradient while the
   // next one is computed. Until then the gradient is undefined, and nothing may change the arenas.

@@ -35,59 +35,53 @@ uint64_t LaunchReader::operand_bytes(const Launch& l) const {
 }
 
 // Other nodes are left out rather than run with a zero gradient: 0 times an infinite derivative would be NaN.
-Launch LaunchReader::live_part(std::span<const Launch* const> launches, const std::vector<uint8_t>& live) {
-  Launch part = *launches[0];
+Launch LaunchReader::live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) {
+  Launch part = l;
+  part.count = live_nodes;
   part.uniform = false;
   part.nodes = static_cast<uint32_t>(plan_.nodes.size());
   part.out_index = static_cast<uint32_t>(plan_.index.size());
+  std::vector<uint32_t> kept;
   part.total = 0;
-  kept_.clear();
-  for (const Launch* l : launches) {
-    part.flat = part.flat && l->flat;
-    part.requires_grad_args |= l->requires_grad_args;
-    for (uint32_t i = 0; i < l->count; ++i) {
-      const Item it = item(*l, i);
-      if (!live[it.id]) continue;
-      kept_.push_back({l, i});
-      part.total += it.sig->size;
-      plan_.nodes.push_back(it.id);
-      plan_.index.push_back(it.out);
-    }
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const Item it = item(l, i);
+    if (!live[it.id]) continue;
+    kept.push_back(i);
+    part.total += it.sig->size;
+    plan_.nodes.push_back(it.id);
+    plan_.index.push_back(it.out);
   }
-  part.count = static_cast<uint32_t>(kept_.size());
   part.sig = graph_.node(plan_.nodes[part.nodes]).sig;
   part.operands = static_cast<uint32_t>(plan_.operands.size());
-  if (part.fixed_arity) {
-    for (uint32_t k = 0; k < part.n_operands; ++k)
-      plan_.operands.push_back(operand_of_kept(operand(*launches[0], k), k, launches.size() == 1));
+  if (!l.fixed_arity) {
+    Operand o = plan_.operands[l.operands];
+    std::vector<int64_t> offsets;
+    part.arg_begin = static_cast<uint32_t>(plan_.starts.size());
+    for (uint32_t i : kept) {
+      plan_.starts.push_back(static_cast<uint32_t>(offsets.size()));
+      for (uint32_t p = plan_.starts[l.arg_begin + i]; p < plan_.starts[l.arg_begin + i + 1]; ++p)
+        offsets.push_back(plan_.index[o.index + p]);
+    }
+    plan_.starts.push_back(static_cast<uint32_t>(offsets.size()));
+    o.index = static_cast<uint32_t>(plan_.index.size());
+    plan_.index.insert(plan_.index.end(), offsets.begin(), offsets.end());
+    plan_.operands.push_back(o);
     return part;
   }
-  Operand o = plan_.operands[launches[0]->operands];
-  std::vector<int64_t> offsets;
-  part.arg_begin = static_cast<uint32_t>(plan_.starts.size());
-  for (const auto& [l, i] : kept_) {
-    plan_.starts.push_back(static_cast<uint32_t>(offsets.size()));
-    const auto from = plan_.index.begin() + plan_.operands[l->operands].index;
-    offsets.insert(offsets.end(), from + plan_.starts[l->arg_begin + i],
-                   from + plan_.starts[l->arg_begin + i + 1]);
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    Operand o = plan_.operands[l.operands + k];
+    if (o.kind != Operand::weight && o.kind != Operand::shared) {
+      const uint32_t index = static_cast<uint32_t>(plan_.index.size());
+      for (uint32_t i : kept) {
+        const int64_t at = argument(l, o, i);
+        plan_.index.push_back(at);
+      }
+      o.kind = Operand::indexed;
+      o.index = index;
+    }
+    plan_.operands.push_back(o);
   }
-  plan_.starts.push_back(static_cast<uint32_t>(offsets.size()));
-  o.index = static_cast<uint32_t>(plan_.index.size());
-  plan_.index.insert(plan_.index.end(), offsets.begin(), offsets.end());
-  plan_.operands.push_back(o);
   return part;
-}
-
-// Argument k of the nodes in kept_; `o`: that of the first one's launch, the only one if `one`.
-Operand LaunchReader::operand_of_kept(Operand o, uint32_t k, bool one) {
-  if (o.kind == Operand::weight || (one && o.kind == Operand::shared)) return o;
-  o.kind = Operand::indexed;
-  o.index = static_cast<uint32_t>(plan_.index.size());
-  for (const auto& [l, i] : kept_) {
-    const int64_t at = argument(*l, operand(*l, k), i);
-    plan_.index.push_back(at);
-  }
-  return o;
 }
 
 namespace {

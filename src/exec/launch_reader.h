@@ -80,13 +80,9 @@ class LaunchReader {
   }
   // No two nodes add to the same gradient.
   bool distinct(const Launch& l) const;
-  // One launch of those nodes of `launches`, which could share one, that have live[node] != 0: some at least.
-  // Its tables are appended to the plan.
-  Launch live_part(std::span<const Launch* const> launches, const std::vector<uint8_t>& live);
-  Launch live_part(const Launch& l, const std::vector<uint8_t>& live) {
-    const Launch* const one = &l;
-    return live_part({&one, 1}, live);
-  }
+  // The launch restricted to `live_nodes` of its nodes, those with live[node] != 0; its tables are appended
+  // to the plan.
+  Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes);
   // Throws where an index is out of range. Indices may change without the graph changing, so this is called
   // each time that a launch runs.
   void check(const Launch& l) const;
@@ -121,14 +117,6 @@ class LaunchReader {
   bool full_ = false;
 
  private:
-  Operand operand_of_kept(Operand o, uint32_t k, bool one);
-
-  struct Kept {
-    const Launch* launch;
-    uint32_t node;
-  };
-  std::vector<Kept> kept_;  // by live_part()
-
   struct RowSum {  // to += from, or to = from
     float* to;
     const float* from;

@@ -13,9 +13,6 @@ constexpr uint32_t kWindowGrowth = 4;     // times as many when they are read, t
 constexpr uint32_t kMostAhead = 1 << 20;  // values of one site, at most
 constexpr uint32_t kMostMisses = 10;      // a site that guesses wrong n times is left alone for 2^n - 1 reads
 
-// ---- backward
-constexpr size_t kJoinedFlushes = 3;  // from which launches of several are looked for that can run as one
-
 // ---- profiles: nanoseconds. Recording a node takes less than kPerNode, the Python around it included, and
 // making an input of n numbers less than n * kPerNumber. After a longer pause the script did something else.
 constexpr int64_t kPause = 20000, kPerNode = 1000, kPerNumber = 100;

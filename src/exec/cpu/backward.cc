@@ -14,12 +14,10 @@ void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
     for (const Launch& l : plan_.launches)
       if (l.far) zero_gradients(l.out, static_cast<size_t>(l.total));
   }
-  const bool joined = joins_launches && order_.find(live, live_nodes);
-  clearing_.begin(live, live_nodes, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone, joined);
+  clearing_.begin(live_nodes, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone);
   if (graph_.offset_of(root) >= 0) grads()[graph_.offset_of(root)] = root_gradient;
   else if (graph_.node(base).flags & Node::requires_grad) parameter_target(base)[0] += root_gradient;
-  if (joined) run_backward_joined(live, live_nodes);
-  else run_backward(live, live_nodes);
+  run_backward(live, live_nodes);
   const int64_t start = profile_clock();
   {
     const ProfileTrace::Scope weights(trace, ProfileSpan::weights, "weight gradients");
@@ -29,7 +27,7 @@ void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
   if (profiling) charge_weights(1e-9 * static_cast<double>(profile_clock() - start));
 }
 
-// Launches in reverse.
+// Launches in reverse; a fused or element-wise group at once if all of it that takes part does so as a whole.
 void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes) {
   uint32_t end = static_cast<uint32_t>(plan_.launches.size());
   std::vector<uint32_t> heads;
@@ -39,58 +37,26 @@ void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vect
     const uint32_t head = heads.back();
     heads.pop_back();
     clearing_.before(head, end);
-    run_backward(head, end, live, live_nodes);
+    const bool block = plan_.launches[head].fused > 0;
+    bool whole = end - head > 1, any = false;
+    for (uint32_t i = head; i < end; ++i) {
+      whole = whole && (live_nodes[i] == plan_.launches[i].count || (block && !live_nodes[i]));
+      any = any || live_nodes[i];
+    }
+    if (whole && any) {
+      const LaunchTimer watch(*this, head, end, true);
+      if (block) backward_group(head, live_nodes);
+      else backward_elementwise(head, end - 1);
+    } else {
+      for (uint32_t i = end; i-- > head;) {
+        if (!live_nodes[i]) continue;
+        const LaunchTimer watch(*this, i, i + 1, true, live_nodes[i]);
+        backward(plan_.launches[i], live, live_nodes[i]);
+      }
+    }
     end = head;
     if (!direct_) poll_script();
   }
-}
-
-// A group runs at once if all of it that takes part does so as a whole.
-void CpuExecutor::run_backward(uint32_t head, uint32_t end, const std::vector<uint8_t>& live,
-                               const std::vector<uint32_t>& live_nodes) {
-  const bool block = plan_.launches[head].fused > 0;
-  bool whole = end - head > 1, any = false;
-  for (uint32_t i = head; i < end; ++i) {
-    whole = whole && (live_nodes[i] == plan_.launches[i].count || (block && !live_nodes[i]));
-    any = any || live_nodes[i];
-  }
-  if (whole && any) {
-    const LaunchTimer watch(*this, head, end, true);
-    if (block) backward_group(head, live_nodes);
-    else backward_elementwise(head, end - 1);
-    return;
-  }
-  for (uint32_t i = end; i-- > head;) {
-    if (!live_nodes[i]) continue;
-    const LaunchTimer watch(*this, i, i + 1, true, live_nodes[i]);
-    backward(plan_.launches[i], live, live_nodes[i]);
-  }
-}
-
-// In the order that order_ has found.
-void CpuExecutor::run_backward_joined(const std::vector<uint8_t>& live,
-                                      const std::vector<uint32_t>& live_nodes) {
-  order_.for_each([&](const BackwardOrder::Step& step) {
-    if (step.joined.empty()) run_backward(step.begin, step.end, live, live_nodes);
-    else backward_joined(step.joined, live, live_nodes);
-    if (!direct_) poll_script();
-  });
-}
-
-void CpuExecutor::backward_joined(std::span<const uint32_t> launches, const std::vector<uint8_t>& live,
-                                  const std::vector<uint32_t>& live_nodes) {
-  uint32_t nodes = 0;
-  joined_.clear();
-  for (const uint32_t i : launches) {
-    nodes += live_nodes[i];
-    joined_.push_back(&plan_.launches[i]);
-  }
-  const LaunchTimer watch(*this, launches[0], launches[0] + 1, true, nodes);
-  for (const Launch* l : joined_) run_deferred_of(*l);
-  ++counters.launches;
-  const PlanMark mark = plan_.mark();
-  back(live_part(joined_, live));
-  plan_.revert(mark);
 }
 
 void CpuExecutor::poll_script() {
@@ -140,7 +106,7 @@ void CpuExecutor::backward(const Launch& l, const std::vector<uint8_t>& live, ui
   ++counters.launches;
   if (live_nodes == l.count) return back(l);
   const PlanMark mark = plan_.mark();
-  back(live_part(l, live));
+  back(live_part(l, live, live_nodes));
   plan_.revert(mark);
 }
 

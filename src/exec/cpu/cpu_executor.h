@@ -1,6 +1,6 @@
 // Runs launches on the CPU, forward and backward.
 //
-// 77 methods and 15 fields, the methods short: the kinds of launches (element-wise, per node, custom, matmul,
+// 75 methods and 14 fields, the methods short: the kinds of launches (element-wise, per node, custom, matmul,
 // lookup), each in a file of its own (forward.cc, backward.cc, custom.cc, matmul.cc, fused_group.cc), call
 // each other within fused groups for every launch, and share the buffers of columns and products below, which
 // keep their memory.
@@ -11,7 +11,6 @@
 
 #include "base/thread_pool.h"
 #include "cpu/kernel_table.h"
-#include "exec/cpu/backward_order.h"
 #include "exec/cpu/column_losses.h"
 #include "exec/cpu/gradient_clearing.h"
 #include "exec/cpu/matmul_job.h"
@@ -68,12 +67,6 @@ class CpuExecutor final : public Executor {
   // Runs launch i and those fused with it; returns the number of the next one.
   uint32_t forward(uint32_t i);
   void run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
-  void run_backward_joined(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
-  // Launches [head, end): a single one, or a fused or element-wise group.
-  void run_backward(uint32_t head, uint32_t end, const std::vector<uint8_t>& live,
-                    const std::vector<uint32_t>& live_nodes);
-  void backward_joined(std::span<const uint32_t> launches, const std::vector<uint8_t>& live,
-                       const std::vector<uint32_t>& live_nodes);
   // `live_nodes` of them take part: those with live[node] != 0.
   void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes);
   // A fused group; those take part that have live nodes, with all their nodes.
@@ -185,8 +178,6 @@ class CpuExecutor final : public Executor {
   std::vector<Part> parts_;
   std::vector<size_t> chunks_;  // where the parts of each chunk begin
   GradientClearing clearing_{*this};
-  BackwardOrder order_{*this};
-  std::vector<const Launch*> joined_;
   ColumnLosses column_losses_{*this};
   std::vector<int64_t> operand_memory_, result_memory_;
   std::deque<std::vector<int64_t>> column_memory_;  // of the columns of the launch or fused group that runs

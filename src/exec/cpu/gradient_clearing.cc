@@ -7,32 +7,19 @@
 
 namespace dyc {
 
-// The gradient of a product that runs with its loss is never stored. Of a launch that takes part with a few
-// nodes, the others' gradients are never read.
-void GradientClearing::clear(uint32_t launch) const {
-  const Launch& l = launches_.plan().launches[launch];
+// The gradient of a product that runs with its loss is never stored.
+void GradientClearing::clear(const Launch& l) const {
   if (l.loss != kNone) return;
-  float* const g = launches_.grads();
-  if (live_->empty() || (*live_nodes_)[launch] * kClearedShare > l.count) {
-    clear_floats(g + l.out, static_cast<size_t>(l.total));
-    return;
-  }
-  for (uint32_t i = 0; i < l.count; ++i) {
-    const LaunchReader::Item it = launches_.item(l, i);
-    if ((*live_)[it.id]) std::memset(g + it.out, 0, it.sig->size * 4);
-  }
+  clear_floats(launches_.grads() + l.out, static_cast<size_t>(l.total));
 }
 
-void GradientClearing::begin(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes,
-                             uint32_t root, bool at_once) {
-  live_ = &live;
-  live_nodes_ = &live_nodes;
+void GradientClearing::begin(const std::vector<uint32_t>& live_nodes, uint32_t root) {
   const uint32_t n = static_cast<uint32_t>(launches_.plan().launches.size());
   first_clear_.assign(n, kNone);
   if (launches_.full()) return;  // all is zero
-  if (at_once || launches_.graph().values_arena.top() <= kInCache) {
+  if (launches_.graph().values_arena.top() <= kInCache) {
     for (uint32_t i = 0; i < n; ++i)
-      if (live_nodes[i]) clear(i);
+      if (live_nodes[i]) clear(launches_.plan().launches[i]);
     return;
   }
   next_clear_.resize(n);
@@ -52,7 +39,7 @@ void GradientClearing::begin(const std::vector<uint8_t>& live, const std::vector
     const uint32_t reader = last_reader_[i];
     if (!live_nodes[i]) continue;
     if (reader == kNone || i == root || is_elsewhere(l)) {
-      clear(i);
+      clear(l);
     } else {
       next_clear_[i] = first_clear_[reader];
       first_clear_[reader] = i;
@@ -62,7 +49,8 @@ void GradientClearing::begin(const std::vector<uint8_t>& live, const std::vector
 
 void GradientClearing::before(uint32_t begin, uint32_t end) {
   for (uint32_t reader = begin; reader < end; ++reader)
-    for (uint32_t i = first_clear_[reader]; i != kNone; i = next_clear_[i]) clear(i);
+    for (uint32_t i = first_clear_[reader]; i != kNone; i = next_clear_[i])
+      clear(launches_.plan().launches[i]);
 }
 
 // Launches whose results `reader` may read: for each argument all those from its first offset to its last.

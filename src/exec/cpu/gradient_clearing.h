@@ -13,21 +13,17 @@ class GradientClearing {
   explicit GradientClearing(const LaunchReader& launches) : launches_(launches) {}
 
   // Zeroes the gradients of `root`, the launch that backward begins at, and of results that no launch reads;
-  // those of other results are left to before(), or with `at_once` are zeroed now. Not for full gradients,
-  // which the caller zeroes.
-  void begin(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes, uint32_t root,
-             bool at_once);
+  // those of other results are left to before(). Not for full gradients, which the caller zeroes.
+  void begin(const std::vector<uint32_t>& live_nodes, uint32_t root);
   // Launches [begin, end) are about to run backward.
   void before(uint32_t begin, uint32_t end);
 
  private:
-  void clear(uint32_t launch) const;
+  void clear(const Launch& l) const;
   void note_reader(uint32_t reader);
   std::pair<int64_t, int64_t> first_and_last(const Launch& l, uint32_t k) const;
 
   const LaunchReader& launches_;
-  const std::vector<uint8_t>* live_ = nullptr;
-  const std::vector<uint32_t>* live_nodes_ = nullptr;
   std::vector<int64_t> outs_;                       // per launch: offset of its results
   std::vector<uint32_t> last_reader_;               // per launch: of its results
   std::vector<uint32_t> first_clear_, next_clear_;  // per launch: lists of those it is the last reader of

@@ -58,8 +58,5 @@ constexpr size_t kFetchedBytes = 1024;
 
 // ---- backward
 constexpr int64_t kInCache = 64 * 1024;  // floats of gradients that stay in the cache for all of backward
-constexpr uint32_t kClearedShare = 4;  // gradients are zeroed node by node where at most 1 of so many is live
-constexpr uint32_t kJoinedNodes = 16;  // of a launch that is joined with others: larger ones gain nothing
-constexpr uint32_t kJoinedShare = 5;   // launches are joined where at least 1 of so many disappears
 
 }  // namespace dyc

@@ -318,7 +318,7 @@ void CudaExecutor::backward_live(const Launch& l, const std::vector<uint8_t>& li
   ++counters.launches;
   if (live_nodes == l.count) return backward(l);
   const PlanMark mark = plan_.mark();
-  backward(live_part(l, live));
+  backward(live_part(l, live, live_nodes));
   plan_.revert(mark);
   encoder_.forget_index();
 }
