@@ -1,0 +1,152 @@
+"""Gradients do not depend on what was read while the graph was recorded, and so planned by itself."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+STEPS = 12
+Losses = Callable[[Any, bool], list]
+
+
+class Model:
+    def __init__(self, dy: Any) -> None:
+        dy.reset_random_seed(7)
+        self.collection = dy.ParameterCollection()
+        self.table = self.collection.add_lookup_parameters((9, 10))
+        self.hidden = self.collection.add_parameters((20, 20))
+        self.bias = self.collection.add_parameters(20)
+        self.out = self.collection.add_parameters((5, 20))
+        self.lstm = dy.VanillaLSTMBuilder(1, 10, 10, self.collection)
+
+    def gradients(self) -> list[np.ndarray]:
+        parameters = [*self.collection.parameters_list(), *self.collection.lookup_parameters_list()]
+        return [np.array(p.grad_as_array()) for p in parameters]
+
+    def clear(self) -> None:
+        for p in [*self.collection.parameters_list(), *self.collection.lookup_parameters_list()]:
+            p.scale_gradient(0)
+
+
+@pytest.fixture
+def model(dy: Any) -> Model:
+    dy.renew_cg()
+    return Model(dy)
+
+
+def read_if(read: bool, e: Any) -> None:
+    if read:
+        e.value()
+
+
+def steps_apart(dy: Any, m: Model, read: bool) -> list[Any]:
+    """Scores of every step, as a parser has them; every third one is no part of the loss."""
+    losses = []
+    for i in range(STEPS):
+        x = dy.concatenate([m.table[i % 9], m.table[(i * 5 + 1) % 9]])
+        scores = m.out * dy.tanh(m.hidden * x + m.bias)
+        read_if(read, scores)
+        if i % 3:
+            losses.append(dy.pick(scores, i % 5) - dy.pick(scores, (i + 1) % 5))
+    return losses
+
+
+def steps_in_turn(dy: Any, m: Model, read: bool) -> list[Any]:
+    """Each step reads the state that the one before has left; sentences of different lengths."""
+    losses = []
+    for length in (3, 7, 5):
+        state = m.lstm.initial_state()
+        for i in range(length):
+            state = state.add_input(m.table[(i + length) % 9])
+            loss = dy.pickneglogsoftmax(m.out * dy.concatenate([state.output(), state.h()[0]]), i % 5)
+            read_if(read, loss)
+            losses.append(loss)
+    return losses
+
+
+def lists_of_any_length(dy: Any, m: Model, read: bool) -> list[Any]:
+    losses = []
+    for i in range(STEPS):
+        rows = [m.table[(i + k) % 9] for k in range(1 + i % 3)]
+        joined = dy.concatenate([dy.esum(rows), dy.average(rows)])
+        loss = dy.squared_norm(dy.cmult(joined, joined)) + dy.dot_product(joined, m.bias)
+        read_if(read, loss)
+        losses.append(loss)
+    return losses
+
+
+def computed_weights(dy: Any, m: Model, read: bool) -> list[Any]:
+    """A weight that is itself a product: its gradient is complete before its own launch runs."""
+    weight = m.out * dy.tanh(m.hidden)
+    losses = []
+    for i in range(STEPS):
+        loss = dy.sum_elems(dy.tanh(weight * dy.concatenate([m.table[i % 9], m.table[i % 4]])))
+        read_if(read, loss)
+        losses.append(loss)
+    return losses
+
+
+PROGRAMS: list[Losses] = [steps_apart, steps_in_turn, lists_of_any_length, computed_weights]
+
+
+def backward(dy: Any, m: Model, program: Losses, read: bool) -> list[np.ndarray]:
+    dy.renew_cg()
+    m.clear()
+    loss = dy.esum(program(dy, m, read))
+    loss.value()
+    loss.backward()
+    return m.gradients()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_gradients_are_those_of_reading_nothing(dy: Any, model: Model, program: Losses) -> None:
+    read = backward(dy, model, program, True)
+    unread = backward(dy, model, program, False)
+    for got, want in zip(read, unread):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * max(abs(want).max(), 1e-3))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_gradients_have_the_same_bits_every_time(dy: Any, model: Model, program: Losses) -> None:
+    once, again = (backward(dy, model, program, True) for _ in range(2))
+    for got, want in zip(once, again):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_full_gradients_of_nodes(dy: Any, model: Model) -> None:
+    found = []
+    for read in (True, False):
+        dy.renew_cg()
+        xs = [dy.inputVector([0.1 * i, 1.0, -0.2]) for i in range(STEPS)]
+        ys = []
+        for x in xs:
+            ys.append(dy.squared_norm(dy.tanh(x)))
+            read_if(read, ys[-1])
+        dy.esum(ys[1:]).backward(full=True)
+        found.append([x.gradient() for x in xs])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+    assert not np.any(found[0][0]) and np.all(found[0][1])
+
+
+def test_nodes_that_were_recorded_after_the_loss_take_no_part(dy: Any, model: Model) -> None:
+    """A read computes later nodes, too, in launches that the earlier ones are in."""
+    dy.renew_cg()  # most nodes of a larger graph have taken part before
+    dy.esum(steps_apart(dy, model, True) * 2).backward()
+    found = []
+    for read in (True, False):
+        dy.renew_cg()
+        model.clear()
+        scores = [
+            dy.sum_elems(
+                dy.tanh(model.out * dy.tanh(model.hidden * dy.concatenate([model.table[i % 9]] * 2)))
+            )
+            for i in range(40)
+        ]
+        if read:
+            assert len({s.value() for s in scores}) == 9
+        scores[2].backward()
+        found.append(model.gradients())
+    for got, want in zip(*found):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
