@@ -42,6 +42,19 @@ def walked(p: Any, name: str) -> dict:
     return found
 
 
+def near_the_limit(run: Callable, p: Any, room: int) -> tuple:
+    """What run(module) finds without and with walks, `room` levels below the limit of recursion."""
+    for _ in range(300):
+        dy.renew_cg()  # what the package does in time runs now
+    depth = len(traceback.extract_stack())
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + room)
+    try:
+        return run(p.plain), run(p.other)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def x() -> dy.Expression:
     return dy.inputVector([1.0, 2.0, 3.0])
 
@@ -108,15 +121,7 @@ def go(tree, x, note):
             found.append((i, sum(n.seen for n in nodes), str(error.value), frame.f_code.co_name, line))
         return found
 
-    for _ in range(300):
-        dy.renew_cg()  # what the package does in time runs now
-    depth = len(traceback.extract_stack())
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(depth + 250)
-    try:
-        plain, other = errors(p.plain), errors(p.other)
-    finally:
-        sys.setrecursionlimit(limit)
+    plain, other = near_the_limit(errors, p, 250)
     assert other == plain
     assert walked(p, "go")["hits"] > 128, (walked(p, "go"), p.statistics)
 
@@ -314,14 +319,6 @@ def test_comprehensions_take_a_level_of_recursion(pair: Callable) -> None:
             module.Model().nested(3, dy.inputVector([1.0, 2.0]))
         return deepest(module)
 
-    for _ in range(300):
-        dy.renew_cg()  # what the package does in time runs now
-    depth = len(traceback.extract_stack())
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(depth + 200)
-    try:
-        plain, other = recorded(p.plain), recorded(p.other)
-    finally:
-        sys.setrecursionlimit(limit)
+    plain, other = near_the_limit(recorded, p, 200)
     assert other == plain
     assert walked(p, "Model.nested")["hits"] > 128, (walked(p, "Model.nested"), p.statistics)
