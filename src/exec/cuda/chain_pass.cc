@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "exec/cuda/command_list.h"
 
 namespace dyc {
@@ -36,16 +37,16 @@ bool ChainPass::find_kernel(const std::vector<Command>& commands) {
   const Command *at = commands.data(), *const end = at + commands.size();
   for (const Command* next = at; at < end; at = next) {
     next = chain_end(at, end);
-    for (; next - at > 1 && at < next; ++at) ids.push_back(at->kernel_id);
+    if (next - at == 1) continue;
+    for (const Command* c = at; c < next; ++c) ids.push_back(c->kernel_id);
   }
   if (ids.empty()) return false;
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   if (kernels.is_wanted(ids)) kernels.prepare({ids});
-  const PersistentKernels::Kernel* const found = kernels.find(ids);
-  kernel_ = found ? found->kernel : nullptr;
-  to_come_ = !found && kernels.is_possible(ids);
-  return found;
+  kernel_ = kernels.find(ids);
+  to_come_ = !kernel_ && kernels.is_possible(ids);
+  return kernel_;
 }
 
 Command ChainPass::chain_of(const Command* begin, const Command* end) {
@@ -54,6 +55,8 @@ Command ChainPass::chain_of(const Command* begin, const Command* end) {
   for (const Command* c = begin; c < end; ++c) {
     chain.blocks = std::max(chain.blocks, c->blocks);
     chain.needs_grid_sync = chain.needs_grid_sync || c->needs_grid_sync;
+    if (!kernel_->has(c->kernel_id))  // which would leave the step out
+      throw RuntimeError(text("internal error: a chain's kernel lacks the body ", c->kernel_id));
     steps.push_back({c->kernel_id, false, static_cast<const cuda::LaunchArgs*>(c->args)});
     links_.push_back(c->link);
   }
@@ -80,7 +83,7 @@ void ChainPass::use() {
 
 cuda::Backend::Operation ChainPass::operation(const Command& chain) const {
   return {cuda::Backend::Operation::launching,
-          kernel_,
+          kernel_->kernel,
           {chain.blocks, device_.threads()},
           reinterpret_cast<cuda::Backend::Address>(chain.args),
           0,

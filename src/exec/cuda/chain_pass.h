@@ -28,7 +28,7 @@ class ChainPass {
 
   CommandList& list_;
   CudaDevice& device_;
-  cuda::Backend::Kernel kernel_ = nullptr;
+  const PersistentKernels::Kernel* kernel_ = nullptr;
   bool to_come_ = false;
   std::vector<Link> links_;  // of all chains
   size_t chains_ = 0;

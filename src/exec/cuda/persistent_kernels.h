@@ -1,6 +1,7 @@
 // Compiled persistent kernels, or chains, each for a set of steps, and which sets are worth one: a compiler
 // takes seconds, so the same set must have been asked for often enough.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,9 @@ class PersistentKernels {
     cuda::Backend::Kernel kernel;
     uint32_t blocks;                                            // that fit on the device at the same time
     std::vector<std::pair<size_t, uint32_t>> with_memory = {};  // so many with so many bytes for each
+    bool has(uint32_t kernel_id) const {
+      return std::binary_search(kernel_ids.begin(), kernel_ids.end(), kernel_id);
+    }
   };
   // Can a kernel with this id be a step?
   static bool can_run(uint32_t kernel_id);
