@@ -19,12 +19,13 @@ from support import subject as chosen  # noqa: E402
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every", type=int, default=1, help="run one test in so many")
+    parser.addoption("--start", type=int, default=0, help="with --every: from this one on")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    every = config.getoption("--every")
-    config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % every])
-    items[:] = items[::every]
+    every, start = config.getoption("--every"), config.getoption("--start")
+    config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % every != start])
+    items[:] = items[start::every]
     if not chosen.IS_REFERENCE and not has_emulation():
         reason = "installed from a wheel, without the emulation of a GPU: remove dist/, then make build"
         for item in items:

@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIGINT, SIGKILL
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,13 +148,18 @@ def child(arguments: list[str], device: str, limit: float, before: tuple[str, ..
     persistent = "1" if "--models" in arguments else "3" if repeats else "0"
     env = {"DYNET_COMPAT_PERSISTENT": persistent, **os.environ, "DYNET_COMPAT_DEVICE": device}
     command = [*before, sys.executable, *arguments]
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=limit, env=env, cwd=ROOT, check=False
-        )
-    except subprocess.TimeoutExpired as late:
-        parts = [p.decode() if isinstance(p, bytes) else p or "" for p in (late.stdout, late.stderr)]
-        return subprocess.CompletedProcess(command, -1, parts[0], f"{parts[1]}\nno end within {limit:.0f} s")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=env, cwd=ROOT, **pipes) as process:
+        for signal, patience in ((SIGINT, limit), (SIGKILL, 10.0)):  # interrupted, pytest says what it found
+            try:
+                out, err = process.communicate(timeout=patience)
+                break
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal)
+        else:
+            out, err = process.communicate()
+    late = "" if process.returncode >= 0 and signal == SIGINT else f"\nno end within {limit:.0f} s"
+    return subprocess.CompletedProcess(command, process.returncode, out, err + late)
 
 
 def last_line(done: Any) -> str:
@@ -183,24 +189,26 @@ def check_cases(device: str, limit: float) -> Step:
 # ---------------------------------------------------------------- persistent kernels
 
 
-def model_results(persistent: bool, keep_weights: bool, seconds: float) -> dict[str, np.ndarray[Any, Any]]:
-    """Losses and updated parameters of the models, as far as the time allows."""
+def model_names() -> list[str]:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    return [model.name for model in importlib.import_module("models").MODELS]
+
+
+def model_results(name: str, persistent: bool, keep_weights: bool) -> dict[str, np.ndarray[Any, Any]]:
+    """Losses and updated parameters of a model. Kernels are compiled when they are asked for."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     sys.setrecursionlimit(10000)
     gpu = importlib.import_module("gpu")
     core = importlib.import_module("dynet_compat._core")
     core._device_options(persistent=persistent, keep_weights=keep_weights, graphs=False, measured=False)
-    end, found = time.monotonic() + seconds, {}
-    for model in gpu.MODELS:
-        if time.monotonic() > end:
-            break
-        size = model.sizes["quick"]
-        with gpu.DynetSide(model, size, False) as side:
-            losses = [side.run(batch, True) for batch in gpu.minibatches(model, size, 4)[:3]]
-            found[f"{model.name} losses"] = np.array(losses)
-            for name, parameter in side.parameters.items():
-                found[f"{model.name} {name}"] = np.array(parameter.as_array())
-        print(model.name, core.timing()["device_grid_syncs"], flush=True)
+    model = next(one for one in gpu.MODELS if one.name == name)
+    size = model.sizes["quick"]
+    with gpu.DynetSide(model, size, False) as side:
+        losses = [side.run(batch, True) for batch in gpu.minibatches(model, size, 4)[:3]]
+        found = {f"{name} losses": np.array(losses)}
+        for of, parameter in side.parameters.items():
+            found[f"{name} {of}"] = np.array(parameter.as_array())
+    print(core.timing()["device_grid_syncs"], flush=True)
     return found
 
 
@@ -208,16 +216,22 @@ def check_persistent(device: str, limit: float) -> Step:
     """Off; on, which runs the same tiles; on with kept weights."""
     if device == "cpu":
         return Step("persistent", True, "left out: the device has none")
-    found = []
+    found: dict[str, dict[str, np.ndarray[Any, Any]]] = {flags: {} for flags in ("00", "10", "11")}
+    jobs = [(model, flags) for model in model_names() for flags in found]
+    syncs = 0
     with tempfile.TemporaryDirectory() as folder:
-        for i, flags in enumerate(("00", "10", "11")):
-            file = str(Path(folder) / f"{i}.npz")
-            done = child([__file__, "--models", file, flags, "--seconds", str(limit / 4)], device, limit / 3)
-            if done.returncode:
-                return Step("persistent", False, f"with {flags}: {last_line(done)}")
-            found.append(dict(np.load(file)))
-            syncs = int(done.stdout.split()[-1])
-    return compared_models(found, syncs)
+
+        def run(job: tuple[str, str]) -> tuple[str, str, Path, Any]:
+            file = Path(folder) / f"{job[0]} {job[1]}.npz"
+            return *job, file, child([__file__, "--models", str(file), *job], device, limit)
+
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            for model, flags, file, done in pool.map(run, jobs):
+                if done.returncode:
+                    return Step("persistent", False, f"{model} with {flags}: {last_line(done)}")
+                found[flags].update(np.load(file))
+                syncs += int(done.stdout.split()[-1])
+    return compared_models(list(found.values()), syncs)
 
 
 def compared_models(found: list[dict[str, np.ndarray[Any, Any]]], syncs: int) -> Step:
@@ -255,23 +269,25 @@ def counted(output: str) -> dict[str, int]:
 
 
 def check_tests(device: str, limit: float) -> Step:
-    def run(folder: str) -> tuple[str, Any]:
-        return folder, child(["-m", "pytest", "-q", "-m", "not slow", f"tests/{folder}"], device, limit)
+    """Each process takes one test in so many; what has not run at the limit is left out."""
+    parts = os.cpu_count() or 1
+    folders = [f"tests/{folder}" for folder in FOLDERS]
 
-    workers = max(1, min(len(FOLDERS), (os.cpu_count() or 2) // 2))
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        results = dict(pool.map(run, FOLDERS))
-    counts = {folder: counted(done.stdout[-2000:]) for folder, done in results.items()}
-    failed = [folder for folder, done in results.items() if done.returncode]
-    passed = sum(c.get("passed", 0) for c in counts.values())
-    names = [
-        line[7:]
-        for done in results.values()
-        for line in done.stdout.splitlines()
-        if line.startswith("FAILED ")
-    ]
-    text = f"{passed} passed" + (f"; not well in {', '.join(failed)}" if failed else "")
-    return Step("tests", not failed and passed > 0, text, {"counts": counts, "failed": names[:200]})
+    def run(part: int) -> Any:
+        command = ["-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "-m", "not slow",
+                   "--every", str(parts), "--start", str(part), *folders]  # fmt: skip
+        return child(command, device, limit)
+
+    with concurrent.futures.ThreadPoolExecutor(parts) as pool:
+        results = list(pool.map(run, range(parts)))
+    counts = [counted(done.stdout[-2000:]) for done in results]
+    total = {word: sum(c.get(word, 0) for c in counts) for word in ("passed", "failed", "skipped")}
+    lines = [line for done in results for line in done.stdout.splitlines()]
+    names = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    cut_off = sum(not count or "KeyboardInterrupt" in done.stdout for count, done in zip(counts, results))
+    text = f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} left out"
+    text += f"; {cut_off} of {parts} processes did not come to their end" if cut_off else ""
+    return Step("tests", not names and total["passed"] > 0, text, {"counts": counts, "failed": names[:200]})
 
 
 def check_sanitizer(device: str, limit: float) -> Step:
@@ -429,7 +445,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", default=str(ROOT / "build" / "gpu-check.json"))
     parser.add_argument("--cases", metavar="FILE", help=argparse.SUPPRESS)  # the child of check_cases
     parser.add_argument("--seconds", type=float, default=1e9, help=argparse.SUPPRESS)
-    parser.add_argument("--models", nargs=2, help=argparse.SUPPRESS)  # that of check_persistent
+    parser.add_argument("--models", nargs=3, help=argparse.SUPPRESS)  # that of check_persistent
     parser.add_argument("--plan", action="store_true", help="say what would run here, and run nothing")
     parser.add_argument("--compile", nargs=2, type=int, help=argparse.SUPPRESS)  # that of check_kernels
     args = parser.parse_args()
@@ -443,8 +459,8 @@ def main() -> int:
         return 0
     if args.models:
         sys.argv = sys.argv[:1]
-        file, (persistent, keep) = args.models[0], args.models[1]
-        np.savez(file, **model_results(persistent == "1", keep == "1", args.seconds))
+        file, name, (persistent, keep) = args.models
+        np.savez(file, **model_results(name, persistent == "1", keep == "1"))
         return 0
     if args.plan:
         plan(args.device, args.steps, args.scale)

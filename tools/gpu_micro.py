@@ -60,27 +60,28 @@ class Micro:
     def kernel(self) -> float:
         """Of the device alone: by events around each launch."""
         core = self.dy._core
-        core._device_options(persistent=False)
+        core._device_options(persistent=False, chains=False)
         core._measure_device(True)
         core.reset_timing()
         for _ in range(5):
             self.chain(LONG, False)
         told = core.timing()
         core._measure_device(False)
-        core._device_options(persistent=True)
+        core._device_options(persistent=True, chains=True)
         return 1e6 * told["device_launch_seconds"] / max(told["device_launches"], 1)
 
 
 def measurements(m: Micro) -> dict[str, Callable[[dict[str, float]], float]]:
     """In this order; each sees what was found before it."""
-    alone = {"persistent": False, "graphs": False}
+    alone = {"persistent": False, "graphs": False, "chains": False}
     return {
         "flush": lambda _: m.least(1, False),
         "launch": lambda _: m.slope(False, **alone),
         "kernel": lambda _: m.kernel(),
-        "graph_kernel": lambda _: m.slope(False, persistent=False),
+        "link": lambda _: m.slope(False, persistent=False, graphs=False),
+        "graph_kernel": lambda _: m.slope(False, persistent=False, chains=False),
         "product": lambda f: max(0.0, m.slope(True, **alone) - f["launch"]),
-        "step": lambda _: m.slope(False, persistent=True),
+        "step": lambda _: m.slope(False, persistent=True, chains=False),
         "kept_product": lambda f: max(0.0, m.slope(True, persistent=True) - f["step"]),
     }
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, ON_GPU
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="about how long this takes")
+FAST = pytest.mark.skipif(ON_GPU, reason="a GPU computes all of it before the signal comes")
 
 
 @pytest.mark.parametrize("name", ["esum", "average", "concatenate", "logsumexp", "emax"])
@@ -91,6 +92,7 @@ except KeyboardInterrupt:
 """
 
 
+@FAST
 @pytest.mark.parametrize("what", ["value", "backward"])
 def test_control_c_in_a_long_call(what: str) -> None:
     program = [sys.executable, "-c", INTERRUPTED, what]
@@ -127,6 +129,7 @@ print(got == again, any("handler of a signal" in s for s in seen if isinstance(s
 """
 
 
+@FAST
 def test_handler_that_returns_lets_the_computation_go_on() -> None:
     done = subprocess.run([sys.executable, "-c", HANDLED], capture_output=True, text=True, timeout=120)
     assert done.stdout == "True True\n", done.stdout + done.stderr
@@ -155,6 +158,7 @@ print(said, value == loss.value(recalculate=True))
 """
 
 
+@FAST
 @pytest.mark.parametrize(
     "call",
     [

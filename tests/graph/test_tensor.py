@@ -12,9 +12,10 @@ import pytest
 from support import oracle
 from support.compare import difference
 from support.scenarios import ALL
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, ON_GPU
 
 OURS = pytest.mark.skipif(IS_REFERENCE, reason="the reference differs or dies")
+ON_THE_HOST = pytest.mark.skipif(ON_GPU, reason="of arrays on the host")
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +177,7 @@ def test_it_outlives_the_graph(dy: Any) -> None:
     assert view.tolist() == [1, 2, 3]
 
 
+@ON_THE_HOST
 @OURS
 def test_array_interfaces(dy: Any) -> None:
     m = dy.inputTensor(np.arange(6.0).reshape(2, 3))
@@ -214,6 +216,7 @@ def test_copy_argument(dy: Any) -> None:
         assert not np.shares_memory(np.asarray(tensor, copy=True), view)
 
 
+@ON_THE_HOST
 @OURS
 def test_dlpack_arguments(dy: Any) -> None:
     tensor = dy.inputVector([1, 2, 3]).tensor_value()
@@ -238,6 +241,7 @@ class Old:
         return self.owner.__dlpack_device__()
 
 
+@ON_THE_HOST
 @OURS
 def test_old_consumers_get_a_copy(dy: Any) -> None:
     tensor = dy.inputVector([1, 2, 3]).tensor_value()
@@ -258,6 +262,7 @@ def test_subclass(dy: Any) -> None:
         mine.as_numpy()
 
 
+@ON_THE_HOST
 @OURS
 def test_numpy_before_read_only_dlpack(dy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy before 2.1 cannot say that memory is read-only: a copy, whatever the consumer knows."""

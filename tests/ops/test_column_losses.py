@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, ON_DEVICE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="about how this package computes")
+CPU = pytest.mark.skipif(ON_DEVICE, reason="on a device, products of few columns add up in another order")
 
 
 @pytest.fixture(params=[1, 3])
@@ -161,6 +162,7 @@ def test_bits_are_those_of_one_thread(dy: Any, pool: int, words: int, n: int, ki
         np.testing.assert_array_equal(got[name], value, name)
 
 
+@CPU
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_column_alone_has_the_bits_it_has_in_a_batch(dy: Any, loss: str) -> None:
     model = Model(dy, 3000, 130, loss=loss)
@@ -312,6 +314,7 @@ def test_full_gradients(dy: Any, pool: int) -> None:
     np.testing.assert_array_equal([s.gradient() for s in scores], expected["dscores"])
 
 
+@CPU
 def test_backward_from_some_of_the_losses(dy: Any) -> None:
     model = Model(dy, 1200, 100)
     expected = model.together()
@@ -408,6 +411,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.skipif(ON_DEVICE, reason="the memory of the host")
 @pytest.mark.parametrize(
     "loss, results",
     [

@@ -8,9 +8,12 @@ import subprocess
 import sys
 
 import pytest
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, ON_DEVICE
 
-pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="the reference adds up one by one")
+pytestmark = [
+    pytest.mark.skipif(IS_REFERENCE, reason="the reference adds up one by one"),
+    pytest.mark.skipif(ON_DEVICE, reason="the CPU's instruction sets"),
+]
 
 TOLERANCE = 1e-6  # of the sum of the terms' absolute values
 
