@@ -8,7 +8,9 @@ The bound of a launch is the longest of FLOPs / peak, bytes that must move / ban
 them, and transcendentals / their rate. Rows are sorted by `gain`: the part of the step that would be saved if
 these launches were at their bound. What a step spends outside of launches is shown as shares; that of
 `record` has the profile's own time in it, about 0.1 us per node. Figures of machines are kept beside this
-file in roofline.json, one entry per processor and instruction set (--record).
+file in roofline.json, one entry per processor and instruction set (--record). `--against FILE` reads what
+`vs_dynet.py --programs` has written, measured here with the same instruction set, batch and one thread
+(--env DYNET_COMPAT_THREADS=1), and says what its ratios would be if all launches were at their bound.
 """
 
 from __future__ import annotations
@@ -315,6 +317,27 @@ def report(results: list[dict[str, Any]], top: int) -> list[dict[str, Any]]:
     return lines
 
 
+def ratios_at_bound(results: list[dict[str, Any]], measured: dict[str, Any], batch: int) -> list[list[Any]]:
+    """[program, hidden, ratio of vs_dynet.py, the same if all launches were at their bound]"""
+    found = []
+    for one in results:
+        for row in measured["rows"]:
+            same = row["example"] == one["program"] and row["hidden"] == one["hidden"]
+            if same and row["batch"] == batch and row["group"] == "minibatch" and row["ratio"]:
+                at_bound = row["ratio"] * one["at_bound"]
+                found.append([one["program"], one["hidden"], row["ratio"], at_bound])
+    return found
+
+
+def print_ratios(rows: list[list[Any]]) -> None:
+    print(f"\n{'times as fast as DyNet':27} {'now':>8} at bound")
+    for program, hidden, now, at_bound in rows:
+        print(f"{program + f' {hidden}':27} {now:8.2f} {at_bound:8.2f}")
+    if rows:
+        now, at_bound = (statistics.geometric_mean(row[i] for row in rows) for i in (2, 3))
+        print(f"{'geometric mean':27} {now:8.2f} {at_bound:8.2f}")
+
+
 def record(isa: str, bounds: Machine, results: list[dict[str, Any]], lines: list[dict[str, Any]]) -> None:
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     about = machine()
@@ -359,6 +382,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--top", type=int, default=40, help="rows of the table")
     parser.add_argument("--quick", action="store_true", help="measure the machine in a second, for the tests")
     parser.add_argument("--record", action="store_true", help="keep the figures in roofline.json")
+    parser.add_argument("--against", metavar="FILE", type=Path, help="what vs_dynet.py has written")
     parser.add_argument("--output", metavar="FILE", help="write all rows as JSON")
     args = parser.parse_args(argv)
 
@@ -380,6 +404,9 @@ def main(argv: list[str] | None = None) -> int:
         for program in args.programs
     ]
     lines = report(results, args.top)
+    if args.against:
+        measured = json.loads(args.against.read_text(encoding="utf-8"))
+        print_ratios(ratios_at_bound(results, measured, args.batch))
     if args.record:
         record(isa, bounds, results, lines)
     if args.output:

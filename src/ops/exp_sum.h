@@ -27,6 +27,26 @@ DYC_INLINE V with_lost(V e, V x, V shift, V far) {
   return select(lost == lost, e + e * lost, e);
 }
 
+// The sum of n terms e(position, chunk) in each lane, in runs of kSumBlock terms.
+template <class I, class E>
+DYC_INLINE typename I::V sum_lanes_of(size_t n, E e) {
+  using V = typename I::V;
+  if constexpr (is_thread_group<I>) {
+    LongSum<V> s;
+    each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { s.add(e(i, c)); });
+    return s.total();
+  } else {
+    constexpr size_t kRun = size_t{kSumBlock} * I::lanes;
+    V all{};
+    for (size_t at = 0; at < n; at += kRun) {
+      V part{};
+      each<I>(n - at < kRun ? n - at : kRun, [&](size_t i, auto c) DYC_LAMBDA { part += e(at + i, c); });
+      all += part;
+    }
+    return all;
+  }
+}
+
 // The greatest element of each lane, and the sum of the exponentials below it: high + low.
 template <class I>
 struct ExpSum {
@@ -41,7 +61,7 @@ struct ExpSum {
     const auto e = [&](size_t i, auto c) DYC_LAMBDA {
       return exp_term(below(c.keep(get(i, c), fill<I>(-__builtin_inff())), most));
     };
-    const V term = sum_lanes_of(n, e), scale = exp_of(unless_empty(below(top, most)));
+    const V term = sum_lanes_of<I>(n, e), scale = exp_of(unless_empty(below(top, most)));
     high = high * scale;
     low = low * scale;
     add_exactly(high, low, term);
@@ -57,24 +77,43 @@ struct ExpSum {
  private:
   // 0 for lanes without a sum: the exponential of their distance, below the smallest float, takes 100 cycles.
   DYC_INLINE V unless_empty(V distance) const { return select(high == V{}, V{}, distance); }
-  // Per lane, in runs of kSumBlock terms.
-  template <class E>
-  static DYC_INLINE V sum_lanes_of(size_t n, E e) {
-    if constexpr (is_thread_group<I>) {
-      LongSum<V> s;
-      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { s.add(e(i, c)); });
-      return s.total();
-    } else {
-      constexpr size_t kRun = size_t{kSumBlock} * I::lanes;
-      V all{};
-      for (size_t at = 0; at < n; at += kRun) {
-        V part{};
-        each<I>(n - at < kRun ? n - at : kRun, [&](size_t i, auto c) DYC_LAMBDA { part += e(at + i, c); });
-        all += part;
-      }
-      return all;
-    }
+};
+
+// exp(x - shift)
+template <class V>
+DYC_INLINE V shifted_exp(V x, V shift) {
+  const V far = below(x, shift);
+  return with_lost(exp_of(far), x, shift, far);
+}
+
+// The sum of the exponentials of a run, all below one shift that is seldom another one in the next block: the
+// greatest element, rounded down to a multiple of kShiftStep.
+template <class I>
+struct SteppedExpSum {
+  using V = typename I::V;
+  float shift = -0x1.fffffep127f;
+  V high{}, low{};
+
+  // The next block; put(position, chunk, term) for each of its terms.
+  template <class P>
+  DYC_INLINE void read(const float* x, size_t n, P put) {
+    const float before = shift;
+    V most = fill<I>(before);
+    each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { most = vmax(most, c.keep(c.get(x + i), most)); });
+    shift = vfloor(largest_of<I>(most) / tuning::kShiftStep) * tuning::kShiftStep;
+    const V all = fill<I>(shift), none = fill<I>(-__builtin_inff());
+    const V term = sum_lanes_of<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
+      const V e = shifted_exp(c.keep(c.get(x + i), none), all);
+      put(i, c, e);
+      return e;
+    });
+    // Nothing is left of a sum so far below; smaller factors would be slow.
+    const V scale = exp_of(vmax(fill<I>(-87.f), below(fill<I>(before), all)));
+    high = high * scale;
+    low = low * scale;
+    add_exactly(high, low, term);
   }
+  DYC_INLINE float sum() const { return total_of<I>(high + low); }
 };
 
 // f(first, count) for the blocks of a run.

@@ -41,13 +41,7 @@ struct Softmax {
   }
   template <class I>
   static DYC_INLINE void column(const float* x, float* y, size_t n) {
-    if (is_long_run<I>(n)) {
-      Reader<I> r;
-      r.read_all(x, n);
-      const Summary s = r.result();
-      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, element(s, c.get(x + i))); });
-      return;
-    }
+    if (is_long_run<I>(n)) return long_column<I>(x, y, n);
     const float top = max_run<I>(x, n);
     const float s = sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
       const auto e = exp_of(below(c.get(x + i), top));
@@ -56,6 +50,21 @@ struct Softmax {
     });
     const float scale = 1.f / s;
     each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, c.get(y + i) * scale); });
+  }
+  // Terms of the sum are kept, and computed again only where a later block has moved the shift.
+  template <class I>
+  static DYC_INLINE void long_column(const float* x, float* y, size_t n) {
+    Reader<I> r;
+    size_t moved = 0;
+    each_block<I>(n, [&](size_t at, size_t count) DYC_LAMBDA {
+      const float before = r.all.shift;
+      r.all.read(x + at, count, [&](size_t i, auto c, auto e) DYC_LAMBDA { c.put(y + at + i, e); });
+      if (r.all.shift != before) moved = at;
+    });
+    const Summary s = r.result();
+    each<I>(moved, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, element(s, c.get(x + i))); });
+    each<I>(n - moved,
+            [&](size_t i, auto c) DYC_LAMBDA { c.put(y + moved + i, c.get(y + moved + i) * s.scale); });
   }
   template <class I>  // dx = y * (dy - sum(dy * y))
   static void backward(const KernelArgs& m, uint32_t) {
@@ -86,16 +95,19 @@ struct Softmax {
     float shift, scale, own;
   };
   template <class I>
-  struct Reader : WholeSumReader<I> {
-    DYC_INLINE Summary result() const {
-      const float shift = this->all.greatest();
-      return {shift, 1.f / this->all.sum(shift), this->own};
+  struct Reader {
+    SteppedExpSum<I> all;
+    float own = 0;
+
+    DYC_INLINE void read(const float* x, size_t n, size_t v) {
+      if (v < n) own = x[v];
+      all.read(x, n, [](size_t, auto, auto) DYC_LAMBDA {});
     }
+    DYC_INLINE Summary result() const { return {all.shift, 1.f / all.sum(), own}; }
   };
   template <class V>
   static DYC_INLINE V element(const Summary& s, V x) {
-    const V shift = s.shift - V{}, far = below(x, shift);
-    return with_lost(exp_of(far), x, shift, far) * s.scale;
+    return shifted_exp(x, s.shift - V{}) * s.scale;
   }
   template <class I>
   static DYC_INLINE float loss(const Summary& s) {

@@ -1,6 +1,6 @@
 // Numbers that decide in which order ops go through memory. Chosen by reasoning for 32 KB of first-level
-// cache; none is measured. kFilterPiece, kSumBlock, kExpBlock, kShortColumn and kLongRun change results:
-// the order of sums.
+// cache; none is measured. kFilterPiece, kSumBlock, kExpBlock, kShortColumn, kLongRun and kShiftStep change
+// results: the order of sums and what exponentials are taken below.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +15,7 @@ constexpr uint32_t kSumBlock = 16;    // terms of a long sum that are added up b
 constexpr size_t kExpBlock = 64;      // vectors of a run whose exponentials are added up at once
 constexpr size_t kShortColumn = 16;   // rows up to which losses have a column in each lane
 constexpr size_t kLongRun = 512;      // elements of a softmax that is read in such blocks
+constexpr float kShiftStep = 16;      // exponentials up to e^kShiftStep neither overflow nor vanish early
 constexpr uint32_t kFilterPiece = 6;  // filters of one piece, where their gradient is a sum over a launch
 
 }  // namespace dyc::tuning

@@ -42,6 +42,18 @@ def test_quick_run(tmp_path: Path) -> None:
     assert any("weights" in row["kind"] for row in rows) and any(row["kind"].startswith("'") for row in rows)
 
 
+def test_ratios_at_the_bound(load: Any) -> None:
+    def row(example: str, hidden: int, ratio: float | None, **other: Any) -> dict[str, Any]:
+        about = {"group": "minibatch", "example": example, "hidden": hidden, "batch": 32}
+        return {**about, "ratio": ratio, **other}
+
+    results = [{"program": "MLP", "hidden": n, "at_bound": 1 + n / 64} for n in (64, 128, 256)]
+    rows = [row("MLP", 64, 1.5), row("MLP", 64, 9.0, batch=64), row("MLP", 64, 9.0, group="single")]
+    rows += [row("MLP", 128, None), row("reader", 256, 9.0), row("MLP", 256, 2.0)]
+    found = load("roofline").ratios_at_bound(results, {"rows": rows}, 32)
+    assert found == [["MLP", 64, 1.5, 3.0], ["MLP", 256, 2.0, 10.0]]
+
+
 def test_a_bound_is_the_longest_of_three(load: Any) -> None:
     machine = load("roofline").Machine(1e9, [(1000.0, 2e9), (1e6, 1e9)], 1e8, {})
 
