@@ -63,7 +63,46 @@ struct TnArgs {
   Cols out;
 };
 
-template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j) {
+// Fetches what the next columns read and add to, a part with each tile: they are too short for the processor
+// to see where they lead.
+template <int C> class TnFetch {
+ public:
+  DYC_INLINE TnFetch(const TnArgs& args, int64_t begin, int64_t end, int64_t tiles)
+      : a_(args), begin_(begin), last_(end - 1) {
+    int64_t lines = 0;
+    for (int s = 0; s < a_.n; s++) lines += ceil_div(a_.products[s].m, kLine);
+    each_tile_ = ceil_div(lines, tiles);
+    for (int c = 0; c < C; c++) outs_[c] = col(a_.out, min_of(begin + c, last_));
+  }
+  // With the tile for k.
+  DYC_INLINE void step(int64_t k) {
+    if (k % kLine < kTnRows<C>) {
+      for (int c = 0; c < C; c++) __builtin_prefetch(outs_[c] + k, 1);
+    }
+    for (int64_t q = 0; q < each_tile_ && (row_ < m_ || next_source()); q++, row_ += kLine) {
+      for (int c = 0; c < C; c++) __builtin_prefetch(dys_[c] + row_);
+    }
+  }
+
+ private:
+  DYC_INLINE bool next_source() {
+    if (source_ == a_.n) return false;
+    const Product& p = a_.products[source_++];
+    for (int c = 0; c < C; c++) dys_[c] = col(p.dy, min_of(begin_ + c, last_));
+    m_ = p.m, row_ = 0;
+    return true;
+  }
+
+  const TnArgs& a_;
+  const int64_t begin_, last_;  // columns
+  int64_t each_tile_;           // lines of each column
+  int source_ = 0;
+  int64_t m_ = 0, row_ = 0;
+  const float *dys_[C], *outs_[C];
+};
+
+// Columns [j, j + C); those after them, below `fetch`, are fetched.
+template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j, int64_t fetch) {
   TnSource sources[kMostProducts];
   const float* dys[kMostProducts][C];
   float* outs[C];
@@ -74,9 +113,18 @@ template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j
   }
   for (int c = 0; c < C; c++) outs[c] = col(a.out, j + c) + ks.begin;
   constexpr int R = kTnRows<C>;
-  for (int64_t i = ks.begin; i < ks.end; i += R) {
+  const auto tile = [&](int64_t i) __attribute__((always_inline)) {
     tn_tile<R, C>(sources, a.n, i - ks.begin, outs, static_cast<int>(min_of(R, ks.end - i)));
     for (int c = 0; c < C; c++) outs[c] += R;
+  };
+  if (j + C >= fetch) {
+    for (int64_t i = ks.begin; i < ks.end; i += R) tile(i);
+    return;
+  }
+  TnFetch<C> next(a, j + C, fetch, ceil_div(ks.end - ks.begin, R));
+  for (int64_t i = ks.begin; i < ks.end; i += R) {
+    next.step(i);
+    tile(i);
   }
 }
 
@@ -84,12 +132,15 @@ static void tn_passes(const TnArgs& a, Range ks, Range cols) {
   int64_t m = 0;
   for (int s = 0; s < a.n; s++) m += a.products[s].m;
   const int64_t fit = kTnCacheFloats / (m + 1) / 8 * 8, pass = fit < kTnPassCols ? kTnPassCols : fit;
+  const int64_t height = ks.end - ks.begin;
+  const bool fetches = m * height >= kTnSlow && (cols.end - cols.begin) * (m + height) > kTnFetched;
+  const int64_t fetch = fetches ? cols.end : 0;
   for (int64_t k = ks.begin; k < ks.end; k += pass) {
     const Range part{k, min_of(ks.end, k + pass)};
     int64_t j = cols.begin;
     for (int64_t t = ceil_div(cols.end - cols.begin, kTnCols); t > 0; t--) {
       const int64_t width = ceil_div(cols.end - j, t);
-      with_constant<kTnCols>(width, [&](auto c) { tn_columns<decltype(c)::value>(a, part, j); });
+      with_constant<kTnCols>(width, [&](auto c) { tn_columns<decltype(c)::value>(a, part, j, fetch); });
       j += width;
     }
   }

@@ -48,6 +48,9 @@ inline constexpr int kTnCols = kManyRegisters ? 6 : 3;
 template <int Cols> inline constexpr int kTnRows = Cols == 1 || (kManyRegisters && Cols == 2) ? 8 : 4;
 inline constexpr int64_t kTnCacheFloats = 96 * 1024;  // of W that a pass reads: second-level cache
 inline constexpr int64_t kTnPassCols = 32;            // columns of W of a pass, at least
+// Columns are fetched ahead if W has so many floats that they are far apart in time, and if they have more
+// floats than stay in the cache.
+inline constexpr int64_t kTnSlow = 8 * 1024, kTnFetched = 384 * 1024;
 
 // ---- dy x' (gemm_nt.h)
 inline constexpr int64_t kNtBlock = 128, kNtLong = 2048;  // terms of a chain of additions, and of a piece
