@@ -201,7 +201,7 @@ void ThreadPool::set_threads(int count) {
   busy_ = false;
 }
 
-void ThreadPool::run(size_t n, size_t grain, Body fn, void* context) {
+void ThreadPool::run(size_t n, size_t grain, Body fn, void* context, size_t small_chunks) {
   if (n == 0) return;
   grain = std::max<size_t>(grain, 1);
   const size_t chunks = n / grain + (n % grain != 0);
@@ -216,7 +216,7 @@ void ThreadPool::run(size_t n, size_t grain, Body fn, void* context) {
   } release{busy_};
   if (!workers_) workers_ = std::make_unique<Workers>(threads_);
   const size_t threads = workers_->shares.size() - script_busy_;
-  if (workers_->crowding.crowded() || !workers_->worth_waking(chunks)) return alone();
+  if (workers_->crowding.crowded() || !workers_->worth_waking(std::max(chunks, small_chunks))) return alone();
   workers_->run({n, grain, chunks, threads, fn, context});
 }
 

@@ -28,9 +28,10 @@ class ThreadPool {
 
   // fn(context, begin, end) for the chunks [0, grain), [grain, 2 grain) ... of [0, n), the caller taking
   // part. If chunks throw, rethrows the exception of the first of those that ran; others may not run any
-  // more. Inside a loop, and while another thread runs a loop, all chunks run on the caller.
+  // more. Inside a loop, and while another thread runs a loop, all chunks run on the caller. `small_chunks`:
+  // how many chunks there would be if each were just large enough for a thread.
   using Body = void (*)(void* context, size_t begin, size_t end);
-  void run(size_t n, size_t grain, Body fn, void* context);
+  void run(size_t n, size_t grain, Body fn, void* context, size_t small_chunks);
 
   // In a forked child: forgets the threads, which exist in the parent only.
   void forget_threads();
@@ -52,9 +53,10 @@ inline void set_threads(int count) { thread_pool().set_threads(count); }
 // DYNET_COMPAT_THREADS, or the number of CPUs that this process may run on.
 int default_threads();
 
-// f(begin, end) for each chunk.
+// f(begin, end) for each chunk. Loops of fewer and larger chunks than their work could be cut into say how
+// many these were: threads that sleep are woken for enough work only.
 template <class F>
-void parallel_for(size_t n, size_t grain, F&& f) {
+void parallel_for(size_t n, size_t grain, F&& f, size_t small_chunks = 0) {
   if (n == 0) return;
   if (n <= grain) {
     f(size_t{0}, n);
@@ -64,7 +66,7 @@ void parallel_for(size_t n, size_t grain, F&& f) {
   const ThreadPool::Body body = [](void* context, size_t begin, size_t end) {
     (*static_cast<Fn*>(context))(begin, end);
   };
-  thread_pool().run(n, grain, body, const_cast<void*>(static_cast<const void*>(&f)));
+  thread_pool().run(n, grain, body, const_cast<void*>(static_cast<const void*>(&f)), small_chunks);
 }
 
 }  // namespace dyc

@@ -149,13 +149,14 @@ void ColumnLosses::forward(uint32_t loss) {
   if (kernels.own_first) own_.get(job.n);
   ProfileTrace::Scope scope(e_.trace, ProfileSpan::kernel, "W x and its loss");
   scope.product(job.m, job.n, job.work / (job.m * job.n));
-  parallel_for(job.n, chunk(job.n, kLossColumns), [&](size_t begin, size_t end) {
+  const auto run = [&](size_t begin, size_t end) {
     const Range cols{int64_t(begin), int64_t(end)};
     begin_columns(p, job, cols, readers);
     read_columns(p, job, cols, readers);
     kernels.finish(readers + cols.begin * reader, cols.end - cols.begin, p.summaries.data() + begin,
                    e_.graph_.values_arena.base() + l.out + begin);
-  });
+  };
+  parallel_for(job.n, chunk(job.n, kLossColumns), run, small_chunks(job.work));
 }
 
 // The launch that has the kernels.
@@ -247,14 +248,17 @@ void ColumnLosses::backward(uint32_t product) {
     for (int64_t c = 0; c < job.n; c += group) {
       block.cols = {c, std::min(c + group, job.n)};
       const int64_t width = block.cols.end - c;
-      parallel_for(width, chunk(width, kLossGradientColumns), [&](size_t begin, size_t end) {
+      const size_t work = small_chunks(job.work / (job.m * job.n) * width * block.height());
+      const auto gradients = [&](size_t begin, size_t end) {
         const Range cols{c + int64_t(begin), c + int64_t(end)};
         make_gradient(b, block, cols);
         add_to_inputs(b, block, cols);
-      });
-      parallel_for(block.height(), chunk(block.height(), kLossGradientRows), [&](size_t begin, size_t end) {
+      };
+      parallel_for(width, chunk(width, kLossGradientColumns), gradients, work);
+      const auto weights = [&](size_t begin, size_t end) {
         add_to_weights(b, block, {int64_t(begin), int64_t(end)});
-      });
+      };
+      parallel_for(block.height(), chunk(block.height(), kLossGradientRows), weights, work);
     }
   }
   finish_inputs(b);

@@ -24,6 +24,11 @@ inline int64_t most_chunks() {
   return threads == 1 ? 1 : std::min(kChunksPerThread * threads, kMostChunks);
 }
 
+// Chunks of work that are just large enough for a thread.
+inline size_t small_chunks(int64_t multiply_adds, int64_t floats = 0) {
+  return static_cast<size_t>(multiply_adds / kParallelFlops + floats / static_cast<int64_t>(kFlatGrain));
+}
+
 class CpuExecutor final : public Executor {
  public:
   CpuExecutor(Graph& graph, Plan& plan) : Executor(graph, plan), kernels_(kernels()) {}
@@ -140,7 +145,7 @@ class CpuExecutor final : public Executor {
   void run_separately(const Launch& head);
   void run_through(const Launch& head, const GroupWork& all);
   void run_stages(const Launch& head, uint32_t begin, uint32_t end, int64_t least);
-  void run_tiles(const Launch& head, Range range, size_t grain, int64_t step);
+  void run_tiles(const Launch& head, Range range, size_t grain, int64_t step, int64_t work);
   void back_pieces(const Launch& head, uint32_t begin, uint32_t end);
   void back_products(const Launch& head, uint32_t begin, uint32_t end);
   void add_bias_columns(const Launch& l, const Columns& dy);
@@ -196,7 +201,7 @@ void CpuExecutor::for_nodes(const Launch& l, bool parallel, F&& f) {
   size_t work = graph_.sig_number(l.sig).size;
   for (const Dim* d : graph_.sig_number(l.sig).x) work += d->size();
   const size_t grain = work >= kFlatGrain ? 1 : kFlatGrain / (work + 1) + 1;
-  parallel_for(l.count, grain, f);
+  parallel_for(l.count, grain, f, l.count * work / kFlatGrain);
 }
 
 // f(arguments, first node) for runs of nodes as one node with all their batch items.

@@ -21,9 +21,10 @@ template <class F>
 void parallel_pieces(size_t pieces, uint64_t work, uint64_t per_thread, F f) {
   const uint64_t most = per_thread * static_cast<uint64_t>(thread_pool().threads());
   const uint64_t chunks = std::max<uint64_t>(1, std::min(work / kParallelFlops, most));
-  parallel_for(pieces, static_cast<size_t>((pieces + chunks - 1) / chunks), [&](size_t begin, size_t end) {
+  const auto run = [&](size_t begin, size_t end) {
     f(Range{static_cast<int64_t>(begin), static_cast<int64_t>(end)});
-  });
+  };
+  parallel_for(pieces, static_cast<size_t>((pieces + chunks - 1) / chunks), run, small_chunks(work));
 }
 
 // How the gradients that nodes add to are stored.

@@ -10,7 +10,7 @@ namespace {
 
 // Chunk of n instances with so much to do, at least so many of them.
 size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
-  const int64_t chunks = flops / kParallelFlops + floats / static_cast<int64_t>(kFlatGrain);
+  const auto chunks = static_cast<int64_t>(small_chunks(flops, floats));
   const int64_t most = std::clamp<int64_t>(chunks, 1, std::clamp<int64_t>(n / least, 1, most_chunks()));
   return static_cast<size_t>((n + most - 1) / most);
 }
@@ -81,7 +81,7 @@ void CpuExecutor::run_through(const Launch& head, const GroupWork& all) {
   const int64_t least = all.weights > kManyWeights ? kWideColumns : kReadColumns;
   const int64_t n = head.count, floats = n * floats_of(head, 0, head.n_stages);
   run_tiles(head, {0, head.n_stages}, grain_of(n, all.work, floats, (least + cols - 1) / cols),
-            (kGroupColumns + cols - 1) / cols);
+            (kGroupColumns + cols - 1) / cols, all.work);
 }
 
 // Floats of an instance in the largest of stages [begin, end).
@@ -99,13 +99,14 @@ void CpuExecutor::run_stages(const Launch& head, uint32_t begin, uint32_t end, i
     return;
   }
   const int64_t n = head.count, floats = n * floats_of(head, begin, end);
-  run_tiles(head, {begin, end}, grain_of(n, 0, floats, least), (kTile + largest - 1) / largest);
+  run_tiles(head, {begin, end}, grain_of(n, 0, floats, least), (kTile + largest - 1) / largest, 0);
 }
 
-// `step` instances at a time through the stages of a range; threads share `grain` of them.
-void CpuExecutor::run_tiles(const Launch& head, Range range, size_t grain, int64_t step) {
+// `step` instances at a time through the stages of a range, whose products do so much work; threads share
+// `grain` instances.
+void CpuExecutor::run_tiles(const Launch& head, Range range, size_t grain, int64_t step, int64_t work) {
   const auto begin = static_cast<uint32_t>(range.begin), end = static_cast<uint32_t>(range.end);
-  parallel_for(head.count, grain, [&](size_t from, size_t to) {
+  const auto run = [&](size_t from, size_t to) {
     const int64_t parts = (to - from + step - 1) / step;
     for (int64_t i = 0; i < parts; ++i) {  // of even sizes
       const int64_t a = from + (to - from) * i / parts, b = from + (to - from) * (i + 1) / parts;
@@ -115,7 +116,8 @@ void CpuExecutor::run_tiles(const Launch& head, Range range, size_t grain, int64
         else run_job(jobs_[p], {0, jobs_[p].m}, {a * jobs_[p].cols, b * jobs_[p].cols});
       }
     }
-  });
+  };
+  parallel_for(head.count, grain, run, small_chunks(work, head.count * floats_of(head, begin, end)));
 }
 
 // ---------------------------------------------------------------- backward
@@ -155,11 +157,12 @@ void CpuExecutor::back_pieces(const Launch& head, uint32_t begin, uint32_t end) 
   const int64_t largest = largest_of(head, begin, end);
   if (largest > kLargeInstance) return one_by_one();
   const int64_t step = (kBackTile + largest - 1) / largest;
-  parallel_for(n, grain_of(n, 0, n * floats, 1), [&](size_t from, size_t to) {
+  const auto run = [&](size_t from, size_t to) {
     for (int64_t a = from; a < static_cast<int64_t>(to); a += step)
       for (uint32_t p = end; p-- > begin;)
         if (live_stages_[p]) back_range(stages(head)[p], a, std::min<int64_t>(a + step, to));
-  });
+  };
+  parallel_for(n, grain_of(n, 0, n * floats, 1), run, small_chunks(0, n * floats));
 }
 
 // Products that do not read each other. What they add to one input is summed first, in one GEMM over all

@@ -127,12 +127,13 @@ void CpuExecutor::run_jobs(const MatmulJob* jobs, size_t n) {
   if (n == 1 && jobs->n >= kByColumns && (jobs->n >= jobs->m || thread_pool().threads() == 1)) {
     const size_t least = weights > kManyWeights ? kWideColumns : kChunkColumns;
     const size_t grain = std::max(least, grain_of(jobs->n, work, kChunkColumns, most_chunks()));
-    parallel_for(jobs->n, grain, [&](size_t begin, size_t end) {
+    const auto columns = [&](size_t begin, size_t end) {
       run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)});
-    });
+    };
+    parallel_for(jobs->n, grain, columns, small_chunks(work));
     return;
   }
-  parallel_for(blocks, grain_of(blocks, work, 1, most_chunks()), [&](size_t begin, size_t end) {
+  const auto rows = [&](size_t begin, size_t end) {
     const MatmulJob* j = jobs;
     int64_t before = 0;  // blocks of the products before j
     for (int64_t at = begin; at < static_cast<int64_t>(end);) {
@@ -142,7 +143,8 @@ void CpuExecutor::run_jobs(const MatmulJob* jobs, size_t n) {
       run_job(*j, {(at - before) * kRowBlock, std::min((stop - before) * kRowBlock, j->m)}, {0, j->n});
       at = stop;
     }
-  });
+  };
+  parallel_for(blocks, grain_of(blocks, work, 1, most_chunks()), rows, small_chunks(work));
 }
 
 void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx) {
@@ -161,11 +163,12 @@ void CpuExecutor::run_tn(const Product* products, int count, int64_t k, int64_t 
   const bool by_columns = most_chunks() > 1 && work > kParallelFlops && n > k && are_separate(dx, k, n);
   const size_t grain =
       grain_of(by_columns ? n : k, work, by_columns ? kChunkColumns : kChunkRows, most_chunks());
-  parallel_for(by_columns ? n : k, grain, [&](size_t begin, size_t end) {
+  const auto run = [&](size_t begin, size_t end) {
     const Range part{int64_t(begin), int64_t(end)};
     kernels_.gemm->tn_sum(by_columns ? Range{0, k} : part, by_columns ? part : Range{0, n}, products, count,
                           dx);
-  });
+  };
+  parallel_for(by_columns ? n : k, grain, run, small_chunks(work));
 }
 
 void CpuExecutor::run_matmul(const Launch& l) {
@@ -258,7 +261,7 @@ void CpuExecutor::back_matmul_nodes(const Launch& l) {
   }
   const int64_t most = std::min({work / kParallelFlops, most_chunks(), least / kChunkRows});
   const int64_t parts = most > 1 && are_apart(node_products_) ? most : 1;
-  parallel_for(parts, 1, [&](size_t begin, size_t end) {
+  const auto run = [&](size_t begin, size_t end) {
     for (const NodeProduct& p : node_products_) {
       const auto at = [&](size_t part) { return p.k * static_cast<int64_t>(part) / parts; };
       const Range ks{at(begin), at(end)};
@@ -266,7 +269,8 @@ void CpuExecutor::back_matmul_nodes(const Launch& l) {
       if (p.dx) kernels_.gemm->tn(ks, {0, p.n}, p.m, p.w, p.m, dy, {p.dx, p.k, nullptr});
       if (p.dw) kernels_.gemm->nt({0, p.m}, ks, p.n, dy, {p.x, p.k, nullptr}, p.dw, p.m, false);
     }
-  });
+  };
+  parallel_for(parts, 1, run, small_chunks(work));
 }
 
 void CpuExecutor::list_node_products(const Launch& l, uint32_t i) {
@@ -340,9 +344,10 @@ void CpuExecutor::run_deferred(DeferredGradient& d) {
   const int64_t length = parts_of(d);
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, d.name());
   scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
-  parallel_for(length, grain_of(length, d.work(), kPart, most_chunks()), [&](size_t begin, size_t end) {
+  const auto run = [&](size_t begin, size_t end) {
     run_part(d, {0, target, {int64_t(begin), int64_t(end)}, false, 0, 0});
-  });
+  };
+  parallel_for(length, grain_of(length, d.work(), kPart, most_chunks()), run, small_chunks(d.work()));
   d.dy.clear();
   d.x.clear();
 }
@@ -402,7 +407,7 @@ void CpuExecutor::run_parts(std::span<const Part> parts) {
   chunks_.assign(1, 0);
   for (size_t i = 0; i < parts.size(); ++i)
     if ((left += parts[i].work) >= share || i + 1 == parts.size()) chunks_.push_back(i + 1), left = 0;
-  parallel_for(chunks_.size() - 1, 1, [&](size_t first, size_t last) {
+  const auto run = [&](size_t first, size_t last) {
     const size_t end = chunks_[last];
     for (size_t i = chunks_[first];
          i < end;) {  // neighbouring parts of one gradient at once: all read dy or x
@@ -414,7 +419,8 @@ void CpuExecutor::run_parts(std::span<const Part> parts) {
         part.range.end = parts[i].range.end;
       run_part(of, part);
     }
-  });
+  };
+  parallel_for(chunks_.size() - 1, 1, run, small_chunks(work));
 }
 
 }  // namespace dyc
