@@ -1,9 +1,10 @@
-"""Kernels that compile in the background, and programs that go on meanwhile."""
+"""Kernels that compile in the background, and programs that go on meanwhile, or end."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -63,6 +64,68 @@ def test_what_goes_wrong_is_raised_where_kernels_are_taken(
     with pytest.raises(RuntimeError, match="no such architecture"):
         background.take(*KEY)
 
+
+# ---------------------------------------------------------------- a process of its own
+
+HEADERS = {"cuda/device/std.h": "#pragma once\n"}
+TINY = """#include "cuda/device/std.h"
+template <int N> __global__ void add(float* x) { x[0] += N; }
+"""
+needs_nvrtc = pytest.mark.skipif(nvrtc.found() is None, reason="no NVRTC")
+
+
+@needs_nvrtc
+def test_a_process_compiles_as_the_library_does(background: Any) -> None:
+    options = ["--gpu-architecture=sm_90", "--std=c++20"]
+    request = TINY, "tiny.cu", HEADERS, options, ["add<1>", "add<2>"]
+    process = background._Process(nvrtc.subject())
+    assert process.compile(*request) == nvrtc.subject().compile(*request)
+    with pytest.raises(nvrtc.CompileError, match="no_such_type"):
+        process.compile("no_such_type x;", *request[1:])
+
+
+@needs_nvrtc
+def test_a_process_that_is_killed(background: Any) -> None:
+    """For want of memory, say."""
+    expressions = [f"unary_forward<OpById<{number}>>" for number in range(5)]
+    background.is_compiled("elementwise", expressions, 90, 0)
+    (work,) = background._works.values()
+    while not (work.compiler and work.compiler._running):
+        assert work.is_alive()
+        time.sleep(0.001)
+    os.kill(work.compiler._running.pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="NVRTC's process ended with status -9"):
+        background.take("elementwise", expressions, 90, 0)
+
+
+ENDS = """
+import sys, time
+from dynet_compat import _core, cuda
+from dynet_compat.cuda import background
+number = next(i for i, row in enumerate(_core.op_table()) if row["name"] == "lstm_cell")
+names = [f"node_{way}<OpById<{number}>>" for way in ("forward", "backward")]
+assert not cuda.is_compiled("per_node", names, 90, 0)
+(work,) = background._works.values()
+while not (work.compiler and work.compiler._running):
+    time.sleep(0.001)
+time.sleep(float(sys.argv[1]))
+print(work.compiler._running.pid)
+"""
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 0.6, 1.0])
+def test_a_program_that_ends_meanwhile(tmp_path: Path, seconds: float) -> None:
+    """NVRTC in a thread brought it down, wherever it was."""
+    environment = {**os.environ, "DYNET_COMPAT_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", ENDS, str(seconds)], env=environment, capture_output=True,
+                          text=True, timeout=100, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+
+
+# ---------------------------------------------------------------- programs
 
 PROGRAM = """
 import ctypes, os, time

@@ -1,24 +1,24 @@
 """NVRTC, NVIDIA's run-time compiler, through ctypes.
 
-It is in the wheels `nvidia-cuda-nvrtc` (CUDA 13) and `nvidia-cuda-nvrtc-cu12`, and in CUDA toolkits.
+It is in the wheels `nvidia-cuda-nvrtc` (CUDA 13) and `nvidia-cuda-nvrtc-cu12`, and in CUDA toolkits. This
+file is also a program of its own, which compiles what it reads, without the package (background.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import pickle
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from .libraries import bare_names, find
-
 MISSING = (
     "NVRTC, which compiles the GPU's kernels, is not installed: "
     "pip install nvidia-cuda-nvrtc (drivers from 580 on) or nvidia-cuda-nvrtc-cu12 (from 525 on)"
 )
-_NAMES = tuple(bare_names("libnvrtc"))
 
 
 class CompileError(RuntimeError):
@@ -35,6 +35,8 @@ class Compiled(NamedTuple):
 
 def libraries() -> list[Path]:
     """Files of NVRTC, those of wheels first. None of them is loaded."""
+    from .libraries import find
+
     return find("libnvrtc")
 
 
@@ -134,7 +136,10 @@ def find_nvrtc(driver: int = 0) -> Nvrtc:
     Raises:
         RuntimeError: there is none, or none for this driver.
     """
-    found = [one for one in map(_load, [*map(str, libraries()), *_NAMES]) if one is not None]
+    from .libraries import bare_names
+
+    paths = [*map(str, libraries()), *bare_names("libnvrtc")]
+    found = [one for one in map(_load, paths) if one is not None]
     if not found:
         raise RuntimeError(MISSING)
     fitting = [one for one in found if not driver or one.version[0] <= driver // 1000]
@@ -146,3 +151,17 @@ def find_nvrtc(driver: int = 0) -> Nvrtc:
             f"kernels for newer drivers only: {other}update the driver"
         )
     return max(fitting, key=lambda one: one.version[0])
+
+
+def main() -> None:
+    """Compiles what is read from stdin: a library's path and the arguments of `compile`."""
+    path, *request = pickle.load(sys.stdin.buffer)
+    try:
+        answer: tuple[object, ...] = (True, *Nvrtc(path).compile(*request))
+    except CompileError as error:
+        answer = (False, str(error))
+    pickle.dump(answer, sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main()
