@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,20 +29,23 @@ std::vector<std::string>& device_names() {
 // Imported when kernels are first needed.
 pybind11::object cuda_module() { return pybind11::module_::import("dynet_compat.cuda"); }
 
-std::vector<cuda::Cubin> compile(const std::string& file, const std::vector<std::string>& expressions,
-                                 int architecture, int driver) {
-  using Part = std::pair<std::string, std::vector<std::pair<std::string, std::string>>>;
+std::vector<cuda::Cubin> compile(const std::vector<cuda::KernelName>& kernels, int architecture, int driver) {
+  using Part = std::tuple<std::string, std::string, std::vector<std::pair<std::string, std::string>>>;
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const cuda::KernelName& k : kernels) names.emplace_back(k.file, k.expression);
   const pybind11::gil_scoped_acquire lock;
   pybind11::object parts;
   try {
-    parts = cuda_module().attr("for_engine")(file, expressions, architecture, driver);
+    parts = cuda_module().attr("for_engine")(names, architecture, driver);
   } catch (const pybind11::error_already_set& e) {  // the engine may go on without these kernels
     if (e.matches(PyExc_RuntimeError)) throw RuntimeError(pybind11::str(e.value()));
     throw;
   }
   std::vector<cuda::Cubin> cubins;
-  for (Part& part : parts.cast<std::vector<Part>>())
-    cubins.push_back({std::move(part.first), std::move(part.second)});
+  for (Part& part : parts.cast<std::vector<Part>>()) {
+    auto& [file, image, lowered] = part;
+    cubins.push_back({std::move(file), std::move(image), std::move(lowered)});
+  }
   return cubins;
 }
 

@@ -32,17 +32,16 @@ int guarded(F f) {
 }
 
 // The expression is the name; the image lists the names, and "broken" makes it none.
-std::vector<cuda::Cubin> compile(const std::string& file, const std::vector<std::string>& expressions,
-                                 int architecture, int driver) {
+std::vector<cuda::Cubin> compile(const std::vector<cuda::KernelName>& kernels, int architecture, int driver) {
   ++compilations;
-  asked = text(file, " sm_", architecture, " ", driver, ":");
+  asked = text(kernels[0].file, " sm_", architecture, " ", driver, ":");
   if (!compile_error.empty()) throw RuntimeError(compile_error);
-  cuda::Cubin cubin;
-  for (const std::string& e : expressions) {
+  cuda::Cubin cubin{kernels[0].file, {}, {}};
+  for (const auto& [file, e] : kernels) {
     asked += " " + e;
     if (e != "forgotten") cubin.lowered.emplace_back(e, e);
     cubin.image += (e == "absent" ? "another" : e) + "\n";
-    if (e == "broken") return {{"no image", {}}};
+    if (e == "broken") return {{file, "no image", {}}};
   }
   return {cubin};
 }

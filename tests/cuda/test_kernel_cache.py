@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import re
 import stat
@@ -108,8 +109,8 @@ def test_a_kernel_of_ours_compiles_by_its_name_inside_the_namespace(expression: 
 def test_for_engine(compiler: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     from dynet_compat import cuda
 
-    ((cubin, pairs),) = cuda.for_engine("tiny", ["add<1>"], 90, 0)
-    assert architecture_of(cubin) == 90 and [pair[0] for pair in pairs] == ["add<1>"]
+    ((file, cubin, pairs),) = cuda.for_engine([("tiny", "add<1>")], 90, 0)
+    assert file == "tiny" and architecture_of(cubin) == 90 and [pair[0] for pair in pairs] == ["add<1>"]
 
 
 # ---------------------------------------------------------------- what is kept
@@ -346,7 +347,7 @@ def test_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     from dynet_compat.cuda import nvrtc as module
 
     monkeypatch.setattr(module, "libraries", lambda: [])
-    monkeypatch.setattr(module, "_NAMES", ())
+    monkeypatch.setattr(importlib.import_module("dynet_compat.cuda.libraries"), "bare_names", lambda stem: [])
     with pytest.raises(RuntimeError, match="NVRTC.*nvidia-cuda-nvrtc .*nvidia-cuda-nvrtc-cu12"):
         find_nvrtc()
     monkeypatch.setattr(module, "libraries", lambda: [Path("/nowhere/libnvrtc.so.13")])
@@ -364,7 +365,7 @@ def test_the_compiler_fits_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
             self.version = (int(path[-2:]), 1)
 
     monkeypatch.setattr(module, "libraries", lambda: [Path("x.so.13"), Path("x.so.12")])
-    monkeypatch.setattr(module, "_NAMES", ())
+    monkeypatch.setattr(importlib.import_module("dynet_compat.cuda.libraries"), "bare_names", lambda stem: [])
     monkeypatch.setattr(module, "_load", Version)
     assert find_nvrtc(13010).version[0] == find_nvrtc(14000).version[0] == find_nvrtc().version[0] == 13
     assert find_nvrtc(12080).version[0] == 12

@@ -110,10 +110,10 @@ def step():
 """
 BROKEN_COMPILER = """
 compile = cuda.for_engine
-def without_persistent(file, *more):
-    if file == "persistent":
+def without_persistent(kernels, *more):
+    if any(file == "persistent" for file, name in kernels):
         raise RuntimeError("too many registers")
-    return compile(file, *more)
+    return compile(kernels, *more)
 cuda.for_engine = without_persistent
 """
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .background import is_compiled, take
+from .background import is_compiled
 from .compiler import KernelError, compile_kernels, options_for
 from .cublas import cublas_paths
 from .notes import keep, recall
 from .nvrtc import CompileError, Nvrtc, find_nvrtc, libraries
 from .sources import closure, embedded
+from .together import compile_together
 
 __all__ = [
     "CompileError",
@@ -33,8 +34,8 @@ __all__ = [
 
 
 def for_engine(
-    file: str, expressions: Sequence[str], architecture: int, driver: int
-) -> list[tuple[bytes, list[tuple[str, str]]]]:
-    """`compile_kernels` as the engine's callback wants it: lowered names as pairs."""
-    parts = take(file, expressions, architecture, driver)
-    return [(part.cubin, list(part.lowered.items())) for part in parts]
+    kernels: Sequence[tuple[str, str]], architecture: int, driver: int
+) -> list[tuple[str, bytes, list[tuple[str, str]]]]:
+    """`compile_together` as the engine's callback wants it: lowered names as pairs."""
+    parts = compile_together(kernels, architecture, driver)
+    return [(file, part.cubin, list(part.lowered.items())) for file, part in parts]

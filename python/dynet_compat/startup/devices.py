@@ -56,7 +56,7 @@ def missing(numbers: Sequence[int]) -> str:
     if max(numbers, default=0) >= count:
         names = ", ".join(f"GPU:{i} ({device['name']})" for i, device in enumerate(found["devices"]))
         return f"there is no GPU:{max(numbers)}: this machine has {names}"
-    from ..cuda import find_nvrtc
+    from ..cuda.nvrtc import find_nvrtc
 
     try:
         find_nvrtc(found["version"])

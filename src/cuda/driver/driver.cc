@@ -127,11 +127,11 @@ class Device {
   }
   // No lock is held while Python compiles: it may need the interpreter, which another thread has that waits
   // for us.
-  void load(const std::string& file, const std::vector<std::string>& expressions) {
+  void load(const std::vector<KernelName>& kernels) {
     if (!compiler()) throw RuntimeError("no compiler of kernels: import dynet_compat first");
-    for (const Cubin& cubin : compiler()(file, expressions, facts.architecture, calls.cuda.version)) {
+    for (const Cubin& cubin : compiler()(kernels, facts.architecture, calls.cuda.version)) {
       calls.enter(context);
-      add(file, cubin);
+      add(cubin);
     }
   }
 
@@ -140,14 +140,14 @@ class Device {
   Context context = nullptr;
 
  private:
-  void add(const std::string& file, const Cubin& cubin) {
+  void add(const Cubin& cubin) {
     Module module = nullptr;
     calls.check(calls.cuda.module_load(&module, cubin.image.data()), "loading kernels");
     const std::lock_guard lock(mutex_);
-    auto& kernels = kernels_[file];
+    auto& kernels = kernels_[cubin.file];
     for (const auto& [expression, name] : cubin.lowered) {
       auto kernel = std::make_unique<LoadedKernel>();
-      kernel->name = text(file, ".cu: ", expression);
+      kernel->name = text(cubin.file, ".cu: ", expression);
       calls.check(calls.cuda.function_get(&kernel->function, module, name.c_str()), kernel->name.c_str());
       kernels.try_emplace(expression, std::move(kernel));  // another thread's may be there already
     }
@@ -338,10 +338,10 @@ class Driver final : public Backend {
   void make_wait(uint64_t other) override { order(stream_, reinterpret_cast<Stream>(other)); }
 
   void prepare(std::span<const KernelName> names) override {
-    std::map<std::string, std::vector<std::string>> missing;
+    std::vector<KernelName> missing;
     for (const KernelName& name : names)
-      if (!device_.find(name)) missing[name.file].push_back(name.expression);
-    for (const auto& [file, expressions] : missing) device_.load(file, expressions);
+      if (!device_.find(name)) missing.push_back(name);
+    if (!missing.empty()) device_.load(missing);
   }
   bool is_ready(const KernelName& name) override {
     return device_.find(name) || !is_compiled() ||

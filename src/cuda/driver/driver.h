@@ -13,16 +13,16 @@
 
 namespace dyc::cuda {
 
-// A compiled module, and the names in it of the kernels that were asked for by expression.
+// A compiled module of kernels of a file, and the names in it of those that were asked for by expression.
 struct Cubin {
-  std::string image;
+  std::string file, image;
   std::vector<std::pair<std::string, std::string>> lowered;  // expression, name
 };
 
-// Compiles kernels of a file for an architecture and a driver (12040 for CUDA 12.4): several cubins where
-// some are kept from before. Python has it (dynet_compat.cuda); called without locks held.
-using Compiler = std::function<std::vector<Cubin>(
-    const std::string& file, const std::vector<std::string>& expressions, int architecture, int driver)>;
+// Compiles kernels for an architecture and a driver (12040 for CUDA 12.4), at the same time: several cubins
+// of each file. Python has it (dynet_compat.cuda); called without locks held.
+using Compiler =
+    std::function<std::vector<Cubin>(const std::vector<KernelName>& kernels, int architecture, int driver)>;
 // Whether such kernels are compiled; the first question begins to do it in the background.
 using IsCompiled = std::function<bool(const std::string& file, const std::vector<std::string>& expressions,
                                       int architecture, int driver)>;
