@@ -95,7 +95,7 @@ def count(model: type[Model], batch: int, like_dynet: bool = False, persistent: 
 
 # ---------------------------------------------------------------- decoders
 
-INSTANCES, STEPS, WORDS = 64, 12, 200
+INSTANCES, STEPS, WORDS = 64, 12, 2000
 
 
 class Decoder:

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <type_traits>
 #include <utility>
 
 #include "base/instance.h"
@@ -253,8 +254,9 @@ Computing::~Computing() noexcept(false) {
 // A function of its own, so that reading a computed value stays short.
 template <auto read>
 [[gnu::noinline]] static auto compute_missing(NodeId id, const char* method) {
+  constexpr bool value = std::is_same_v<decltype(read), decltype(&Engine::value)>;
   if (inside_instance) [[unlikely]]
-    wait_for_value(id);  // others run meanwhile: no part of this call
+    wait_for_value(id, value);  // others run meanwhile: no part of this call
   const ScriptCall call(method);
   Computing c;
   return (c.engine().*read)(id);

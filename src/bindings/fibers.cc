@@ -37,7 +37,8 @@ namespace {
 struct Waiting {
   Object task, fiber;
   std::vector<NodeId> nodes;
-  Object thrown;  // what to raise in it when it continues
+  bool reads = false;  // their values, on the host
+  Object thrown = {};  // what to raise in it when it continues
 };
 
 // How instances take turns. pause(task) leaves a fiber that is a thread, resume(task) returns to it. For
@@ -92,10 +93,10 @@ PyObject* suspended(F&& others) {
 }
 
 // The instance waits for these. Returns when they are computed.
-void wait_for(std::vector<NodeId> nodes) {
+void wait_for(std::vector<NodeId> nodes, bool reads = false) {
   Batch& b = *batch;
   if (b.closing) return;
-  Waiting w{b.task, {}, std::move(nodes), {}};
+  Waiting w{b.task, {}, std::move(nodes), reads};
   if (b.fibers.hub) w.fiber = owned(PyObject_CallNoArgs(b.fibers.current_greenlet.ptr()));
   const Object task = b.task;
   b.waiting.push_back(std::move(w));
@@ -151,15 +152,18 @@ void compute_all(std::vector<Waiting>& all) {
   try {
     compute_nodes(std::move(nodes));
   } catch (...) {
-    compute_each(all);
+    return compute_each(all);
   }
+  for (const Waiting& w : all)
+    for (const NodeId id : w.nodes)
+      if (w.reads) batch->engine.executor.expect_read(id);
 }
 
 }  // namespace
 
-void wait_for_value(NodeId id) {
+void wait_for_value(NodeId id, bool reads) {
   const Graph& g = engine().graph;
-  if (!g.is_parameter(g.base_of(id))) wait_for({id});
+  if (!g.is_parameter(g.base_of(id))) wait_for({id}, reads);
 }
 
 std::vector<NodeId> wait_for_all(NodeId id) {
@@ -344,7 +348,7 @@ PyObject* throw_error(PyObject*, PyObject* const* args, Py_ssize_t n) {
       Py_RETURN_TRUE;
     }
     if (b.fibers.hub) Py_RETURN_FALSE;
-    let_continue({task, {}, {}, error}, true);
+    let_continue({task, {}, {}, false, error}, true);
     Py_RETURN_TRUE;
   });
 }

@@ -7,8 +7,8 @@
 namespace dyc::py {
 
 // In an instance: suspends it until all instances wait for values and the node has been computed. While
-// batch_map is being cancelled it returns at once.
-void wait_for_value(NodeId id);
+// batch_map is being cancelled it returns at once. `reads`: the host wants the value itself.
+void wait_for_value(NodeId id, bool reads);
 // The same for all nodes up to this one that the instance can refer to. Returns those still to be computed.
 std::vector<NodeId> wait_for_all(NodeId id);
 // To be called before an input is set (kNone: before everything is computed again). Throws RuntimeError in a

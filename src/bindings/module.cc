@@ -281,8 +281,10 @@ void add_graph_functions(pybind11::module_& m) {
         return random_engine().choose(probabilities.data(), probabilities.size());
       },
       "probabilities"_a, "An index drawn from a distribution.");
-  m.def("_forward", [](const pybind11::list& exprs, bool recalculate) {
+  m.def("_forward", [](const pybind11::list& exprs, bool recalculate, bool reads) {
     compute_forward(last_of(exprs, "forward"), recalculate);
+    if (!reads) return;
+    for (const NodeId id : as_nodes(exprs.ptr(), "forward")) engine().executor.expect_read(id);
   });
   m.def("launch_counts", &launch_counts, "expression"_a,
         "Launches that computing the expression would take under each scheduler, and the lower bound.");

@@ -32,7 +32,7 @@ struct OpTime {
   uint64_t forward_launches = 0, backward_launches = 0;
 };
 
-// 28 methods, as it is the whole interface between the engine and a device: half of them are virtual.
+// 29 methods, as it is the whole interface between the engine and a device: half of them are virtual.
 class Executor : protected LaunchReader {
  public:
   Executor(Graph& graph, Plan& plan) : LaunchReader(graph, plan) {}
@@ -73,6 +73,8 @@ class Executor : protected LaunchReader {
   virtual const float* parameter_values(ParameterUse& use) { return graph_.parameters.values(use); }
   // After this the host's value arena has the result of a launch at `offset` (gradient arena: the gradient).
   virtual void fetch_values(uint32_t /*launch*/, int64_t /*offset*/, size_t /*floats*/) {}
+  // The value of this node is read next, with those of others: the first of these reads may fetch all.
+  virtual void expect_read(NodeId /*id*/) {}
   // Index of the first NaN, or else of the first of the largest elements, of the vector at `offset`. kNone:
   // the executor cannot tell, so the host has to look at the values.
   virtual uint32_t argmax(uint32_t /*launch*/, int64_t /*offset*/) { return kNone; }

@@ -183,7 +183,7 @@ def test_greedy_decoding_side_by_side(tmp_path: Path, mixed: bool, monkeypatch: 
         plain, one_call = (json.loads(lines[8]) for lines in told)
         assert one_call[0] == plain[0] and one_call[2] < plain[2] / 4
     else:
-        assert told[0][8] == f"[4, 32, {4 * 8 * 3000 * 4}]"
+        assert told[0][8] == f"[4, 4, {4 * 8 * 3000 * 4}]"
         assert told[1][8] == f"[4, 4, {4 * 8 * 4}]"
 
 

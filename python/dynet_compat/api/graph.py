@@ -482,7 +482,7 @@ def forward(exps: Iterable[Expression], recalculate: bool = False) -> None:
         >>> x, y = dy.scalarInput(2), dy.scalarInput(3)
         >>> dy.forward([x + y, x * 2])
     """
-    _core._forward(_several("forward", exps), bool(recalculate))
+    _core._forward(_several("forward", exps), bool(recalculate), False)
 
 
 def values(exps: Iterable[Expression], recalculate: bool = False) -> list[Value]:
@@ -500,7 +500,7 @@ def values(exps: Iterable[Expression], recalculate: bool = False) -> list[Value]
         [2.0, [3.0, 4.0]]
     """
     several = _several("values", exps)
-    _core._forward(several, bool(recalculate))
+    _core._forward(several, bool(recalculate), True)
     return [e.value() for e in several]
 
 
@@ -518,7 +518,7 @@ def npvalues(exps: Iterable[Expression], recalculate: bool = False) -> list[np.n
         [[2.0], [3.0, 4.0]]
     """
     several = _several("npvalues", exps)
-    _core._forward(several, bool(recalculate))
+    _core._forward(several, bool(recalculate), True)
     return [e.npvalue() for e in several]
 
 

@@ -1,6 +1,8 @@
 #include "exec/cuda/arena_mirror.h"
 
 #include <algorithm>
+#include <iterator>
+#include <tuple>
 
 #include "exec/cuda/tuning.h"
 
@@ -9,6 +11,30 @@ namespace dyc {
 namespace {
 
 size_t bytes_of(int64_t floats) { return static_cast<size_t>(floats) * sizeof(float); }
+
+void sort_parts(std::vector<ArenaRange>& parts) {
+  std::sort(parts.begin(), parts.end(), [](const ArenaRange& a, const ArenaRange& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+}
+
+// Is it one of these, or the beginning of one? They ascend.
+bool contains(const std::vector<ArenaRange>& parts, ArenaRange part) {
+  const auto after =
+      std::upper_bound(parts.begin(), parts.end(), part.begin,
+                       [](int64_t begin, const ArenaRange& other) { return begin < other.begin; });
+  return after != parts.begin() && std::prev(after)->begin == part.begin && std::prev(after)->end >= part.end;
+}
+
+// Of an arena, in ascending order; those with small gaps between them are downloaded as one.
+void download(cuda::Backend& backend, const std::vector<ArenaRange>& parts, float* host,
+              cuda::Backend::Address device) {
+  for (size_t i = 0; i < parts.size();) {
+    ArenaRange r = parts[i];
+    while (++i < parts.size() && parts[i].begin <= r.end + kFetchGap) r.end = std::max(r.end, parts[i].end);
+    backend.download(host + r.begin, device + bytes_of(r.begin), bytes_of(r.end - r.begin));
+  }
+}
 
 }  // namespace
 
@@ -49,6 +75,7 @@ void ArenaMirror::ran(uint32_t begin, uint32_t end) {
   fetched_.resize(end);
   std::fill(fetched_.begin() + begin, fetched_.end(), 0);
   launches_run_ = end;
+  expected_.erase(expected_.lower_bound(begin), expected_.end());
 }
 
 void ArenaMirror::upload_until(int64_t offset) {
@@ -80,7 +107,7 @@ void ArenaMirror::upload_from_host(ArenaRange r) {
 }
 
 void ArenaMirror::fetch_values(uint32_t launch, int64_t offset, size_t floats) {
-  if (fetched_[launch]) return;
+  if (fetched_[launch] || fetch_expected(launch, offset, floats)) return;
   const auto lock = device_.lock();
   const Launch& l = plan_.launches[launch];
   if (l.total <= kFetchWhole) {
@@ -95,6 +122,32 @@ void ArenaMirror::fetch_values(uint32_t launch, int64_t offset, size_t floats) {
     fetched_[launch] = 0;
     device_.rethrow();
   }
+}
+
+void ArenaMirror::expect_read(uint32_t launch, int64_t offset, size_t floats) {
+  if (fetched_[launch] || plan_.launches[launch].total <= kFetchWhole) return;
+  ExpectedReads& reads = expected_[launch];
+  const ArenaRange part{offset, offset + static_cast<int64_t>(floats)};
+  if (reads.fetched && contains(reads.parts, part)) return;
+  reads.parts.push_back(part);
+  reads.fetched = false;
+}
+
+// False: the read was not expected.
+bool ArenaMirror::fetch_expected(uint32_t launch, int64_t offset, size_t floats) {
+  const auto found = expected_.find(launch);
+  if (found == expected_.end()) return false;
+  ExpectedReads& reads = found->second;
+  if (!reads.fetched) sort_parts(reads.parts);
+  if (!contains(reads.parts, {offset, offset + static_cast<int64_t>(floats)})) return false;
+  if (reads.fetched) return true;
+  const auto lock = device_.lock();
+  try {
+    download(device_.backend(), reads.parts, graph_.values_arena.base(), values_memory_->address());
+  } catch (...) {
+    device_.rethrow();
+  }
+  return reads.fetched = true;
 }
 
 ArenaMirror::Memory ArenaMirror::input_at(int64_t offset, int64_t* begin) const {
@@ -125,6 +178,7 @@ void ArenaMirror::cut_back(uint32_t launches) {
   mapped_launches_ = std::min(mapped_launches_, launches);
   launches_run_ = std::min(launches_run_, launches);
   if (fetched_.size() > launches) fetched_.resize(launches);
+  expected_.erase(expected_.lower_bound(launches), expected_.end());
   const int64_t top = graph_.values_arena.top();
   uploaded_until_ = std::min(uploaded_until_, top);
   inputs_.erase(inputs_.lower_bound(top), inputs_.end());
@@ -157,19 +211,11 @@ void ArenaMirror::set_gradient(int64_t offset, float value) {
   device_.backend().upload(gradients_memory_->address() + bytes_of(offset), &value, sizeof value);
 }
 
-// Ranges with small gaps between them are downloaded as one.
 void ArenaMirror::fetch_gradients(std::vector<ArenaRange> ranges) {
   const auto lock = device_.lock();
-  std::sort(ranges.begin(), ranges.end(),
-            [](const ArenaRange& a, const ArenaRange& b) { return a.begin < b.begin; });
+  sort_parts(ranges);
   try {
-    for (size_t i = 0; i < ranges.size();) {
-      ArenaRange r = ranges[i];
-      while (++i < ranges.size() && ranges[i].begin <= r.end + kFetchGap)
-        r.end = std::max(r.end, ranges[i].end);
-      device_.backend().download(graph_.grads_arena.base() + r.begin,
-                                 gradients_memory_->address() + bytes_of(r.begin), bytes_of(r.end - r.begin));
-    }
+    download(device_.backend(), ranges, graph_.grads_arena.base(), gradients_memory_->address());
   } catch (...) {
     device_.rethrow();
   }

@@ -34,6 +34,8 @@ class ArenaMirror {
   // Does the host have all results of the launch?
   bool is_fetched(uint32_t launch) const { return fetched_[launch]; }
   void fetch_values(uint32_t launch, int64_t offset, size_t floats);
+  // This part of its results is fetched with the others of which this was said.
+  void expect_read(uint32_t launch, int64_t offset, size_t floats);
   // The plan has so many launches now.
   void cut_back(uint32_t launches);
 
@@ -57,6 +59,7 @@ class ArenaMirror {
   void upload_until(int64_t offset);
   void skip_gradient_slots();
   void reserve_values();
+  bool fetch_expected(uint32_t launch, int64_t offset, size_t floats);
 
   Graph& graph_;
   Plan& plan_;
@@ -73,6 +76,11 @@ class ArenaMirror {
   };
   std::map<int64_t, DeviceInput> inputs_;  // by offset
   std::vector<uint8_t> fetched_;           // per launch: the host has all results
+  struct ExpectedReads {
+    std::vector<ArenaRange> parts;
+    bool fetched;
+  };
+  std::map<uint32_t, ExpectedReads> expected_;  // by launch
 };
 
 }  // namespace dyc

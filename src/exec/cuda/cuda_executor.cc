@@ -223,6 +223,13 @@ void CudaExecutor::copy_values(NodeId id, cuda::Backend::Address to) {
   device_.backend().copy(to, reinterpret_cast<cuda::Backend::Address>(from), bytes);
 }
 
+void CudaExecutor::expect_read(NodeId id) {
+  const NodeId base = graph_.base_of(id);
+  const uint32_t launch = base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone;
+  if (launch != kNone && graph_.offset_of(id) >= 0)
+    arenas_.expect_read(launch, graph_.offset_of(id), graph_.sig(id).size);
+}
+
 uint32_t CudaExecutor::argmax(uint32_t launch, int64_t offset) {
   const uint32_t node = argmax_.node_at(launch, offset);
   if (node == kNone) return kNone;

@@ -1,6 +1,6 @@
 // Runs launches on a CUDA device, forward and backward: the loops over launches, and what the engine asks for
 // between them. Values and gradients are stored at the same offsets as on the host (arena_mirror.h); launches
-// are collected in a command list and submitted together. 31 methods: those of Executor.
+// are collected in a command list and submitted together. 32 methods: those of Executor.
 #pragma once
 #include "exec/cuda/device_argmax.h"
 #include "exec/cuda/matmul_launcher.h"
@@ -21,6 +21,7 @@ class CudaExecutor final : public Executor {
   void fetch_values(uint32_t launch, int64_t offset, size_t floats) override {
     arenas_.fetch_values(launch, offset, floats);
   }
+  void expect_read(NodeId id) override;
   uint32_t argmax(uint32_t launch, int64_t offset) override;
   void fetch_gradients(int64_t offset, size_t floats) override {
     arenas_.fetch_gradients({{offset, offset + static_cast<int64_t>(floats)}});
