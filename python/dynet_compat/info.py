@@ -55,6 +55,16 @@ def _cpu() -> dict[str, Any]:
     }
 
 
+def _precision() -> str:
+    """What factors of large products are rounded to."""
+    used = _core._device_options().get("precision", "float32")
+    asked = os.environ.get("DYNET_COMPAT_PRECISION") or used
+    if asked == used:
+        return str(used)
+    why = "the CPU computes" if devices.current().device == "cpu" else "the GPU is older than sm_80"
+    return f"{used}; DYNET_COMPAT_PRECISION={asked} has no effect: {why}"
+
+
 def _gpu() -> dict[str, Any]:
     """Devices, driver, compiler and cache of kernels, or what is missing of them."""
     from .cuda import cublas, find_nvrtc
@@ -77,6 +87,7 @@ def _gpu() -> dict[str, Any]:
         "driver": f"for CUDA {version // 1000}.{version % 1000 // 10}" if version else found["missing"],
         "nvrtc": compiler,
         "cublas": cublas.describe(version),
+        "precision": _precision(),
         "cache": root() or "none",
     }
 

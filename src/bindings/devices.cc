@@ -147,11 +147,18 @@ pybind11::dict options(const pybind11::kwargs& given) {
       const auto* const end = names + cuda::kMatmulVariants;
       const auto* const found = std::find(names, end, value.cast<std::string>());
       o->matmul_variant = found == end ? -1 : static_cast<int>(found - names);
+    } else if (name == "precision") {
+      const auto* const names = cuda::kPrecisionNames;
+      const auto* const end = names + cuda::kPrecisions;
+      const auto* const found = std::find(names, end, value.cast<std::string>());
+      if (found == end) throw ValueError("_device_options(): precision: expected float32, tf32 or bf16");
+      o->precision = static_cast<cuda::Precision>(found - names);
     } else {
       throw ValueError(text("_device_options(): unknown option ", name));
     }
   }
   for (const auto& [name, value] : flags) d[name] = *value;
+  d["precision"] = cuda::kPrecisionNames[static_cast<size_t>(o->precision)];
   d["matmul"] = o->matmul_variant < 0 ? "" : cuda::kMatmulVariantNames[o->matmul_variant];
   return d;
 }

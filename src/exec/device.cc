@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iostream>
 #include <memory>
 
 #include "base/error.h"
@@ -47,10 +48,28 @@ DeviceOptions options_of_environment() {
   o.measured = !is_off("DYNET_COMPAT_MEASURED");
   o.cublas = !is_off("DYNET_COMPAT_CUBLAS");
   o.snapshot_every = std::max<uint64_t>(1, number("DYNET_COMPAT_SNAPSHOT", o.snapshot_every));
+  const char* const precision = std::getenv("DYNET_COMPAT_PRECISION");
+  for (int i = 0; i < cuda::kPrecisions; ++i)
+    if (precision && std::string(precision) == cuda::kPrecisionNames[i])
+      o.precision = static_cast<cuda::Precision>(i);
   const char* const variant = std::getenv("DYNET_COMPAT_PRODUCTS");
   for (int i = 0; i < cuda::kMatmulVariants; ++i)
     if (variant && std::string(variant) == cuda::kMatmulVariantNames[i]) o.matmul_variant = i;
   return o;
+}
+
+// Only once: a process opens one device.
+void check_precision(DeviceOptions& options, const cuda::Limits& limits) {
+  const bool emulated = limits.architecture == 0;
+  if (options.precision == cuda::Precision::float32 || emulated ||
+      limits.architecture >= cuda::kTensorArchitecture)
+    return;
+  std::cerr << text("[dynet] WARNING: DYNET_COMPAT_PRECISION=",
+                    cuda::kPrecisionNames[static_cast<size_t>(options.precision)], " has no effect on ",
+                    limits.name, ": sm_", limits.architecture, " is older than sm_",
+                    cuda::kTensorArchitecture, "; products are float32\n")
+            << std::flush;
+  options.precision = cuda::Precision::float32;
 }
 
 }  // namespace
@@ -61,7 +80,10 @@ void use_device(const std::string& name) {
     throw RuntimeError(text("device ", name, ": this process has begun to compute on ", chosen(),
                             "; choose the device before anything is recorded"));
   CudaDevice* const opened = name == "cpu" ? nullptr : new CudaDevice(open_backend(name));
-  if (opened) opened->options = options_of_environment();
+  if (opened) {
+    opened->options = options_of_environment();
+    check_precision(opened->options, opened->backend().limits());
+  }
   delete device;
   device = opened;
   chosen() = name;

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "cuda/driver/matmul_variants.h"
 #include "exec/tuning.h"
 
 namespace dyc {
@@ -17,8 +18,9 @@ struct DeviceOptions {
   bool measured = true;           // which of these is used is measured (exec/cuda/launch_choices.h)
   bool cublas = true;             // NVIDIA's library may make large products
   int matmul_variant = -1;        // the MatmulVariant to use wherever it can be; -1: the fastest by the rule
-  bool update = true;             // trainers update parameters on the device
-  uint64_t snapshot_every = tuning::kSnapshotEvery;  // updates between host snapshots of the parameters
+  cuda::Precision precision = cuda::Precision::float32;  // of large products
+  bool update = true;                                    // trainers update parameters on the device
+  uint64_t snapshot_every = tuning::kSnapshotEvery;      // updates between host snapshots of the parameters
   bool unfused = false;  // launches as DyNet makes them (exec/cuda/launch_strategy.h)
 
   bool joins_launches() const { return persistent && !unfused; }

@@ -142,7 +142,8 @@ def test_usual_options_are_not_doubtful() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("THREADS", "abc"), ("THREADS", "0"), ("ISA", "mmx"), ("MEM", "1G"), ("SCHEDULER", "fast")],
+    [("THREADS", "abc"), ("THREADS", "0"), ("ISA", "mmx"), ("MEM", "1G"), ("SCHEDULER", "fast"),
+     ("PRECISION", "fp16")],  # fmt: skip
 )
 def test_settings_of_the_environment_are_checked(name: str, value: str) -> None:
     environment = dict(os.environ, **{"DYNET_COMPAT_" + name: value})

@@ -149,12 +149,12 @@ API int shim_has_gemm(int* found) {
   return guarded([&] { *found = backend->has_gemm(); });
 }
 API const char* shim_gemm_library() { return (gemm_library = backend->gemm_library()).c_str(); }
-// m, n, inner, of A and of B: address, stride, turned; of C: address, stride; add.
+// m, n, inner, of A and of B: address, stride, turned; of C: address, stride; add, precision.
 API int shim_gemm(const int64_t* n) {
   return guarded([&] {
     const auto address = [](int64_t at) { return static_cast<uint64_t>(at); };
     backend->gemm({{address(n[3]), n[4], n[5] != 0}, {address(n[6]), n[7], n[8] != 0}, address(n[9]), n[10], n[0],
-                   n[1], n[2], n[11] != 0});
+                   n[1], n[2], n[11] != 0, static_cast<cuda::Precision>(n[12])});
   });
 }
 API int shim_limits(int* architecture, uint32_t* processors, uint32_t* shared, size_t* memory) {

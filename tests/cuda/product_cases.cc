@@ -1,8 +1,9 @@
 // The kernels for products against sums in double: random lists of products of all shapes, whose columns lie
 // side by side, apart, anywhere, or one on the other. test_products.py builds a program of this and of the
 // emulation, for its blocks and for those of a GPU, and runs it:
-//   product_cases <kernel> <wx|wdy|dyx> <seed> <lists>
-// It prints each element that is wrong, and what product it is of.
+//   product_cases <kernel> <wx|wdy|dyx> <seed> <lists> [tf32|bf16]
+// With a precision, tensor cores make them: sums in double are those of rounded factors, and of the factors
+// themselves as far as the precision goes. It prints each element that is wrong, and what product it is of.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -22,6 +23,17 @@ namespace {
 using namespace dyc::cuda;
 
 std::mt19937 random_numbers;
+Precision precision = Precision::float32;
+
+// By its digits, not by its bits as the kernels do.
+double rounded(float x) {
+  if (precision == Precision::float32) return x;
+  const bool tf32 = precision == Precision::tf32;
+  const int digits = tf32 ? 11 : 8;
+  int exponent;
+  const double whole = std::ldexp(std::frexp(x, &exponent), digits);
+  return std::ldexp(tf32 ? std::round(whole) : std::nearbyint(whole), exponent - digits);
+}
 
 int64_t below(int64_t n) { return static_cast<int64_t>(random_numbers() % static_cast<uint64_t>(n)); }
 
@@ -90,22 +102,26 @@ const T* upload(Backend& device, const std::vector<T>& from) {
   return reinterpret_cast<const T*>(to);
 }
 
-// Element (i, j) of the sum of terms, and the sum of the terms' magnitudes.
-std::pair<double, double> expected(const Case& one, ProductKind kind, int64_t i, int64_t j) {
-  double sum = 0, size = 0;
+// Element (i, j) of the sum of terms, of rounded factors and of others, and the sum of the terms' magnitudes.
+struct Expected {
+  double value, unrounded, size;
+};
+Expected expected(const Case& one, ProductKind kind, int64_t i, int64_t j) {
+  double sum = 0, exact = 0, size = 0;
   for (size_t t = 0; t < one.terms.size(); ++t) {
     const auto& [a, b] = one.terms[t];
     for (int64_t k = 0; k < one.inner[t]; ++k) {
-      const double x = kind == ProductKind::wdy ? a.at(k, i) : a.at(i, k);
-      const double y = kind == ProductKind::dyx ? b.at(j, k) : b.at(k, j);
-      sum += x * y;
-      size += std::abs(x * y);
+      const float x = kind == ProductKind::wdy ? a.at(k, i) : a.at(i, k);
+      const float y = kind == ProductKind::dyx ? b.at(j, k) : b.at(k, j);
+      sum += rounded(x) * rounded(y);
+      exact += double{x} * y;
+      size += std::abs(double{x} * y);
     }
   }
   double begin = 0;
   if (one.product.begin == Product::add) begin = one.c.at(i, j);
   if (one.product.begin == Product::begin_at) begin = one.start.at(i, j);
-  return {begin + sum, std::abs(begin) + size};
+  return {begin + sum, begin + exact, std::abs(begin) + size};
 }
 
 Case make_case(Backend& device, ProductKind kind, bool few, std::vector<Term>& terms) {
@@ -140,9 +156,12 @@ int compare(Backend& device, const Case& one, ProductKind kind) {
   const Product& p = one.product;
   for (int64_t j = 0; j < p.n; ++j)
     for (int64_t i = 0; i < p.m; ++i) {
-      const auto [value, size] = expected(one, kind, i, j);
+      const auto [value, unrounded, size] = expected(one, kind, i, j);
       float& at = found[static_cast<size_t>(one.c.places[j] + i)];
-      if (!(std::abs(at - value) <= 4e-6 * size) && ++wrong < 4)
+      const double most[] = {4e-6, 1e-3, 1e-2};
+      const bool is_near = std::abs(at - value) <= 4e-6 * size &&
+                           std::abs(at - unrounded) <= most[static_cast<int>(precision)] * size;
+      if (!is_near && ++wrong < 4)
         std::printf("%lld x %lld, begin %d, %u terms, C %s: element (%lld, %lld) is %.9g, expected %.9g\n",
                     static_cast<long long>(p.m), static_cast<long long>(p.n), static_cast<int>(p.begin), p.terms,
                     one.c.words().c_str(), static_cast<long long>(i), static_cast<long long>(j), at, value);
@@ -185,12 +204,13 @@ int run_list(const std::string& kernel, ProductKind kind) {
   const LaunchArgs* at = upload(*device, std::vector<LaunchArgs>{record});
   void* args[] = {&at};
   const char* const kinds[] = {"true, false", "false, false", "true, true"};
+  const char* const sums[] = {"", ", TensorSums<Tf32>", ", TensorSums<Bf16>"};
   const std::string arguments =
       variant == MatmulVariant::few ? (kind == ProductKind::wx ? "true" : "false") : kinds[static_cast<int>(kind)];
   const std::string file = variant == MatmulVariant::few     ? "few_columns"
                            : variant == MatmulVariant::large ? "large_products"
                                                       : "matmul";
-  device->launch(device->kernel({file, kernel + "<" + arguments + ">"}),
+  device->launch(device->kernel({file, kernel + "<" + arguments + sums[static_cast<int>(precision)] + ">"}),
                  {static_cast<uint32_t>(1 + below(3)), threads}, args);
   device->wait();
   int wrong = 0;
@@ -200,7 +220,9 @@ int run_list(const std::string& kernel, ProductKind kind) {
 
 }  // namespace
 
-int main(int, char** args) {
+int main(int count, char** args) {
+  for (int i = 0; count > 5 && i < kPrecisions; ++i)
+    if (std::string(args[5]) == kPrecisionNames[i]) precision = static_cast<Precision>(i);
   const std::string kind = args[2];
   random_numbers.seed(static_cast<uint32_t>(std::atoi(args[3])));
   int wrong = 0;

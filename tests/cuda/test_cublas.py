@@ -43,7 +43,9 @@ def put(gpu: fake_gpu.Driver, values: Array) -> int:
     return memory
 
 
-def product(gpu: fake_gpu.Driver, turn_a: bool, turn_b: bool, add: bool, further: int) -> tuple[Array, Array]:
+def product(
+    gpu: fake_gpu.Driver, turn_a: bool, turn_b: bool, add: bool, further: int, precision: int = 0
+) -> tuple[Array, Array]:
     """Found and expected; columns lie `further` floats apart than they need."""
     rng = np.random.default_rng(5)
     m, n, inner = 5, 3, 7
@@ -53,7 +55,7 @@ def product(gpu: fake_gpu.Driver, turn_a: bool, turn_b: bool, add: bool, further
     places = [put(gpu, x) for x in wide]
     strides = [x.shape[0] for x in wide]
     gpu.gemm((m, n, inner), (places[0], strides[0], turn_a), (places[1], strides[1], turn_b),
-             (places[2], strides[2]), add)  # fmt: skip
+             (places[2], strides[2]), add, precision)  # fmt: skip
     data = gpu.download(places[2], 4 * wide[2].size)
     found = np.frombuffer(data, np.float32).reshape(wide[2].shape, order="F")
     wide[2][:m] = a @ b + (c if add else 0)
@@ -69,6 +71,18 @@ def test_products(gpu: fake_gpu.Driver, turn_a: bool, turn_b: bool, add: bool, f
     found, wanted = product(gpu, turn_a, turn_b, add, further)
     assert found.tolist() == wanted.tolist()
     assert gpu.counters()[0] == 1, "a call counts as a launch"
+
+
+@pytest.mark.parametrize(("precision", "compute"), [(0, 68), (1, 77), (2, 75)])
+def test_products_by_tensor_cores(
+    gpu: fake_gpu.Driver, fake: fake_gpu.Fake, precision: int, compute: int
+) -> None:
+    """CUBLAS_COMPUTE_32F, _FAST_TF32 and _FAST_16BF. Whole numbers are the same in each."""
+    assert gpu.has_gemm()
+    found, wanted = product(gpu, True, False, True, 3, precision)
+    numbers = (ctypes.c_int * 6)()
+    fake.loaded.fake_last_product(numbers)
+    assert found.tolist() == wanted.tolist() and list(numbers) == [1, 0, 5, 3, 7, compute]
 
 
 def test_the_library_is_set_up_once(gpu: fake_gpu.Driver, fake: fake_gpu.Fake) -> None:
@@ -271,12 +285,14 @@ def test_large_products_of_a_program(built: tuple[Path, Path], cache: Path) -> N
     """Forward, and both gradients: three products, of which the last one is that of the weights."""
     text = """
 step()
-numbers = (ctypes.c_int * 5)()
+numbers = (ctypes.c_int * 6)()
 library.fake_last_product(numbers)
 print(*told(), list(numbers), dy._core._device_options()['gemm_library'].split()[0])
 """
-    done = program(text, built[0], cache)
-    assert done.stdout == "3 3 [0, 1, 1024, 1024, 1024] cuBLAS\n", done.stdout + done.stderr
+    for precision, calls, compute in (("", 3, 68), ("tf32", 0, 77), ("bf16", 0, 75)):
+        done = program(text, built[0], cache, DYNET_COMPAT_PRECISION=precision)
+        told = f"3 {calls} [0, 1, 1024, 1024, 1024, {compute}] cuBLAS\n"
+        assert done.stdout == told, done.stdout + done.stderr
 
 
 @needs_nvrtc

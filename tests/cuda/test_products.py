@@ -30,7 +30,7 @@ WAYS = ("few", "middle", "large", "library")
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our kernels")
 compiled = pytest.mark.skipif(not fake_gpu.available(), reason="no compiler")
 
-Program = Callable[[str, str, int, int], str]
+Program = Callable[..., str]
 
 
 # ---------------------------------------------------------------- the kernels
@@ -40,8 +40,8 @@ def built(folder: Path, *options: str) -> Program:
     sources = ["cuda/driver/matmul_variants.cc", "cuda/emulation/other_kernels.cc"]
     program = KernelProgram(folder, "product_cases", sources, *options)
 
-    def run(kernel: str, kind: str, seed: int, lists: int) -> str:
-        done = program(kernel, kind, str(seed), str(lists), timeout=300)
+    def run(kernel: str, kind: str, seed: int, lists: int, *precision: str) -> str:
+        done = program(kernel, kind, str(seed), str(lists), *precision, timeout=300)
         return done.stdout + done.stderr + ("" if done.returncode == 0 else f"exit {done.returncode}")
 
     return run
@@ -75,6 +75,18 @@ def test_random_products(small: Program, kernel: str, kind: str) -> None:
 @pytest.mark.parametrize(("kernel", "kind"), KERNELS)
 def test_random_products_in_blocks_of_a_gpu(large: Program, kernel: str, kind: str) -> None:
     assert large(kernel, kind, 2, 100) == ""
+
+
+@compiled
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("blocks", ["small", "large", "sanitized"])
+def test_random_products_by_tensor_cores(
+    request: pytest.FixtureRequest, blocks: str, kind: str, precision: str
+) -> None:
+    """Against sums of rounded factors in double, and within 1e-3 (tf32) or 1e-2 (bf16) of those of others."""
+    program: Program = request.getfixturevalue(blocks)
+    assert program("large_product", kind, 4, 25 if blocks == "sanitized" else 100, precision) == ""
 
 
 @compiled
@@ -269,8 +281,9 @@ def test_the_library_is_not_asked_if_the_user_says_so() -> None:
     assert int(on_device("-c", text).split()[0]) > 5
 
 
-def test_a_result_is_the_same_in_a_persistent_kernel() -> None:
-    """Bit for bit: a persistent kernel runs the same tiles."""
+@pytest.mark.parametrize("precision", ["", "tf32", "bf16"])
+def test_a_result_is_the_same_in_a_persistent_kernel(precision: str) -> None:
+    """Bit for bit: a persistent kernel runs the same tiles, and tensor cores are used beside it."""
     text = (
         PROGRAM
         + """
@@ -279,7 +292,8 @@ for way in ("few", "middle", "large"):
     print([n.tobytes().hex() for n in run(way, 12)[0]])
 """
     )
-    assert on_device("-c", text) == on_device("-c", text, DYNET_COMPAT_PERSISTENT="0")
+    settings = {"DYNET_COMPAT_PRECISION": precision}
+    assert on_device("-c", text, **settings) == on_device("-c", text, DYNET_COMPAT_PERSISTENT="0", **settings)
 
 
 NO_ROOM = """

@@ -53,6 +53,11 @@ def test_no_race_in_products(tmp_path_factory: pytest.TempPathFactory) -> None:
                          ("product", "dyx"), ("large_product", "wx"), ("large_product", "dyx")]:  # fmt: skip
         done = program(kernel, kind, "7", "15", settings="processors=4,order=random,seed=3")
         assert done.returncode == 0 and not done.stdout, done.stdout[:2000] + done.stderr
+    for kind, precision in [("wx", "tf32"), ("wdy", "bf16"), ("dyx", "bf16")]:
+        done = program(
+            "large_product", kind, "7", "15", precision, settings="processors=4,order=random,seed=3"
+        )
+        assert done.returncode == 0 and not done.stdout, done.stdout[:2000] + done.stderr
 
 
 def test_no_race_in_kept_weights(tmp_path_factory: pytest.TempPathFactory) -> None:

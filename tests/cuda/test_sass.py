@@ -39,6 +39,7 @@ class Rule(NamedTuple):
     shared_loads: int = 0  # of 128 bits in the innermost loop
     generic: int = 0  # loads and stores that ask what memory it is, at most
     frame: int = 0  # bytes of local memory of a thread, at most
+    tensor: int = 0  # multiply-adds of tensor cores in the innermost loop, at least
 
 
 CONTRACT = [
@@ -46,6 +47,11 @@ CONTRACT = [
       for of in ("true, false", "false, false", "true, true")),
     *(Rule("large_products", f"large_product<{of}>", 2, 2600, 0.8, 6, 12)
       for of in ("true, false", "false, false", "true, true")),
+    # 32 x 32 x 16 elements of a warp by m16n8k8 or m16n8k16. A few numbers that a tile needs once may wait in
+    # memory, outside of the loop.
+    *(Rule("large_products", f"large_product<{of}, TensorSums<{number}>>", 2, 2750, loads=6, shared_loads=8,
+           frame=24, tensor=count) for of in ("true, false", "false, false", "true, true")
+      for number, count in (("Tf32", 16), ("Bf16", 8))),
     # Its work is to read weights. Columns that are not aligned to 16 bytes go a way of their own, which asks.
     *(Rule("few_columns", f"few_columns<{of}>", 2, 3100, 0.61, 31, generic=30) for of in ("true", "false")),
     Rule("elementwise", "unary_forward<OpById<{tanh}>>", 6, 2300),
@@ -108,6 +114,8 @@ def broken(rule: Rule, code: sass.Kernel, used: nvrtc.Usage, architecture: int) 
         "128-bit shared loads": (sum(one.named("LDS") and ".128" in one.op for one in loop), ">=",
                                  rule.shared_loads),
         "generic loads": (code.count("LD", "ST"), "<=", rule.generic),
+        "tensor cores in the loop": (sum(one.named("HMMA") for one in loop), ">=", rule.tensor),
+        "spilled in that loop": (rule.tensor and sum(one.named("LDL", "STL") for one in loop), "<=", 0),
         "64-bit divisions in the loop": (sum(one.named("I2F") and "64" in one.op for one in loop), "<=", 0),
     }  # fmt: skip
     return [f"{what} {value}, wanted {sign} {bound}" for what, (value, sign, bound) in figures.items()
@@ -162,6 +170,14 @@ def test_what_breaks_the_contract_is_found() -> None:
     name = "cuda/kernels/memory.cu"
     cubin, lowered, _ = nvrtc.compile_cubin(nvrtc.texts()[name] + SLOW + EPILOGUE, name, "sm_90", ["slow"])
     code, used = sass.disassemble(cubin)[lowered["slow"]], nvrtc.usage(cubin)[lowered["slow"]]
-    found = "; ".join(broken(Rule("memory", "slow", 9, 20, 0.6, 1, 1), code, used, 90))
-    for what in ("frame", "blocks", "instructions", "multiply-adds", "128-bit loads", "128-bit shared"):
+    found = "; ".join(broken(Rule("memory", "slow", 9, 20, 0.6, 1, 1, tensor=1), code, used, 90))
+    for what in (
+        "frame",
+        "blocks",
+        "instructions",
+        "multiply-adds",
+        "128-bit loads",
+        "128-bit shared",
+        "tensor cores",
+    ):
         assert what in found, found

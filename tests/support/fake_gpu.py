@@ -192,9 +192,11 @@ class Driver:
     def gemm_library(self) -> str:
         return str(self.loaded.shim_gemm_library().decode())
 
-    def gemm(self, sides: Sequence[int], a: Factor, b: Factor, c: tuple[int, int], add: bool) -> None:
-        """`sides`: m, n, inner; a, b: address, stride, turned; c: address, stride."""
-        numbers = [*sides, *a, *b, *c, add]
+    def gemm(
+        self, sides: Sequence[int], a: Factor, b: Factor, c: tuple[int, int], add: bool, precision: int = 0
+    ) -> None:
+        """`sides`: m, n, inner; a, b: address, stride, turned; c: address, stride; precision: its number."""
+        numbers = [*sides, *a, *b, *c, add, precision]
         self._do("gemm", (ctypes.c_int64 * len(numbers))(*map(int, numbers)))
 
     def resident(self, kernel: str, threads: int, shared: int = 0) -> int:

@@ -14,6 +14,7 @@ DEVICE = (
     "cuda/emulation/grid.cc",
     "cuda/emulation/heap.cc",
     "cuda/emulation/races.cc",
+    "cuda/emulation/tensor_cores.cc",
     "cuda/driver/graph_cache.cc",
 )
 # Each access of a kernel calls the emulation (cuda/emulation/races.h).

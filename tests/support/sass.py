@@ -47,9 +47,10 @@ class Kernel(NamedTuple):
         return sum(one.named(*ops) for one in self.code)
 
     def loop(self) -> list[Instruction]:
-        """Of the innermost loops, the one with most multiply-adds."""
+        """Of the innermost loops, the one with most multiply-adds: of tensor cores, where there are any."""
         parts = [self.code[first : last + 1] for first, last in self.loops]
-        return max(parts, key=lambda part: sum(one.named("FFMA") for one in part), default=[])
+        order = lambda part: [sum(one.named(op) for one in part) for op in ("HMMA", "FFMA")]  # noqa: E731
+        return max(parts, key=order, default=[])
 
     def share(self) -> float:
         """Of multiply-adds among the instructions of that loop."""

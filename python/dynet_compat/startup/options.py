@@ -212,6 +212,7 @@ _WHOLE = re.compile(r"[1-9][0-9]{0,8}")
 _VARIABLES = {
     "SCHEDULER": ("bucket, depth, agenda or none", re.compile("bucket|depth|agenda|none")),
     "ISA": ("baseline, avx2 or avx512", re.compile("baseline|avx2|avx512")),
+    "PRECISION": ("float32, tf32 or bf16", re.compile("float32|tf32|bf16")),
     "THREADS": ("a number of threads, 1 or more", _WHOLE),
     "MEM": ("a number of MB, 1 or more", _WHOLE),
 }

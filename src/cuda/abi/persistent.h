@@ -24,6 +24,12 @@ enum KernelId : uint32_t {
   kGather,
   kPersistentProduct,                    // in persistent kernels only
   kLastPersistent = kPersistentProduct,  // the others are launched by themselves
+  kTf32ProductWx,                        // + ProductKind: large products by tensor cores
+  kTf32ProductWdy,
+  kTf32ProductDyx,
+  kBf16ProductWx,  // likewise
+  kBf16ProductWdy,
+  kBf16ProductDyx,
   kArgmax,
   kTakeArray,
   kSumSquares,

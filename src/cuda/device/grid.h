@@ -44,6 +44,17 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 
 DYC_INLINE void relax() { __nanosleep(kPollPause); }
 
+// threadIdx.x. What is computed from it is not computed earlier, to be kept in registers until then.
+DYC_INLINE uint32_t thread_now() {
+#ifdef DYC_EMULATION
+  return threadIdx.x;
+#else
+  uint32_t thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+#endif
+}
+
 DYC_INLINE uint32_t lane() { return threadIdx.x % kWarp; }
 
 // The same in every lane, and added in the same order each time: lanes at distance kWarp / 2 first.

@@ -45,15 +45,21 @@ class Loader {
     }
   }
 
-  // Puts it at to[k * step + i].
-  DYC_INLINE void store(float* to, int step) const {
+  // Puts it at to[k * step + i], each element x as change(x).
+  template <class Change>
+  DYC_INLINE void store(float* to, int step, Change change) const {
     for (int f = 0; f < kFours; ++f) {
+      Four part;
+      for (int u = 0; u < 4; ++u) part.at[u] = change(held_[f].at[u]);
       if constexpr (Inner) {
-        *reinterpret_cast<Four*>(to + across(f) * step + along(f)) = held_[f];
+        *reinterpret_cast<Four*>(to + across(f) * step + along(f)) = part;
       } else {
-        for (int u = 0; u < 4; ++u) to[(along(f) + u) * step + across(f)] = held_[f].at[u];
+        for (int u = 0; u < 4; ++u) to[(along(f) + u) * step + across(f)] = part.at[u];
       }
     }
+  }
+  DYC_INLINE void store(float* to, int step) const {
+    store(to, step, [](float x) { return x; });
   }
 
  private:

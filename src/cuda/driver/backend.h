@@ -37,7 +37,7 @@ struct Grid {
   bool operator==(const Grid&) const = default;
 };
 
-// C = A B, or C += A B, in float32. Columns are `stride` floats apart; transposed: the factor is the
+// C = A B, or C += A B, of float32. Columns are `stride` floats apart; transposed: the factor is the
 // transpose of the stored matrix.
 struct Gemm {
   struct Factor {
@@ -50,6 +50,7 @@ struct Gemm {
   int64_t c_stride;
   int64_t m, n, inner;
   bool add;
+  Precision precision = Precision::float32;
 };
 
 // Gives memory of the device in the place of a backend: another library's pool.

@@ -89,9 +89,14 @@ void Cublas::gemm(const Gemm& g) const {
   const auto whole = [](int64_t n) { return static_cast<int>(n); };
   const auto turn = [](const Gemm::Factor& f) { return f.transposed ? kTransposed : kNotTransposed; };
   const auto at = [](uint64_t address) { return reinterpret_cast<float*>(address); };
+  const int compute = g.precision == Precision::bf16 ? kComputeFastBf16 : kComputeFastTf32;
   const Status s =
-      sgemm_(handle_, turn(g.a), turn(g.b), whole(g.m), whole(g.n), whole(g.inner), &one, at(g.a.at),
-             whole(g.a.stride), at(g.b.at), whole(g.b.stride), &beta, at(g.c), whole(g.c_stride));
+      g.precision == Precision::float32
+          ? sgemm_(handle_, turn(g.a), turn(g.b), whole(g.m), whole(g.n), whole(g.inner), &one, at(g.a.at),
+                   whole(g.a.stride), at(g.b.at), whole(g.b.stride), &beta, at(g.c), whole(g.c_stride))
+          : gemm_ex_(handle_, turn(g.a), turn(g.b), whole(g.m), whole(g.n), whole(g.inner), &one, at(g.a.at),
+                     kOfFloat32, whole(g.a.stride), at(g.b.at), kOfFloat32, whole(g.b.stride), &beta, at(g.c),
+                     kOfFloat32, whole(g.c_stride), compute, kDefaultAlgorithm);
   if (!s) return;
   calls_.check(calls_.cuda.stream_wait(stream_), "running kernels");  // what went wrong before comes first
   constexpr Status kNoMemory = 3;

@@ -1,4 +1,4 @@
-// cuBLAS as far as it is used here: large products in float32. Found at run time, like the driver
+// cuBLAS as far as it is used here: large products of float32. Found at run time, like the driver
 // (libcuda.h); without it our own kernels make all products. Declarations are our own, after NVIDIA's
 // documentation.
 #pragma once
@@ -14,6 +14,9 @@ using CublasHandle = struct CublasTag*;
 
 constexpr int kFloat32Only = 0;  // CUBLAS_DEFAULT_MATH: no TF32
 constexpr int kNotTransposed = 0, kTransposed = 1;
+constexpr int kOfFloat32 = 0;                                // CUDA_R_32F
+constexpr int kComputeFastBf16 = 75, kComputeFastTf32 = 77;  // CUBLAS_COMPUTE_32F_FAST_16BF, _FAST_TF32
+constexpr int kDefaultAlgorithm = -1;                        // CUBLAS_GEMM_DEFAULT
 
 // X(member, symbol, parameters...)
 #define DYC_CUBLAS(X)                                                                                    \
@@ -25,7 +28,10 @@ constexpr int kNotTransposed = 0, kTransposed = 1;
   X(set_math, "cublasSetMathMode", CublasHandle handle, int mode)                                        \
   X(sgemm, "cublasSgemm_v2", CublasHandle handle, int transpose_a, int transpose_b, int m, int n, int k, \
     const float* alpha, const float* a, int a_stride, const float* b, int b_stride, const float* beta,   \
-    float* c, int c_stride)
+    float* c, int c_stride)                                                                              \
+  X(gemm_ex, "cublasGemmEx", CublasHandle handle, int transpose_a, int transpose_b, int m, int n, int k, \
+    const void* alpha, const void* a, int a_type, int a_stride, const void* b, int b_type, int b_stride, \
+    const void* beta, void* c, int c_type, int c_stride, int compute, int algorithm)
 
 // The library for one stream. Its functions are called with the stream's context current.
 class Cublas {

@@ -11,6 +11,12 @@ enum class MatmulVariant : uint8_t { few, middle, large, library };
 constexpr int kMatmulVariants = 4;
 constexpr const char* kMatmulVariantNames[kMatmulVariants] = {"few", "middle", "large", "library"};
 
+// What factors of large products are rounded to, for tensor cores; sums are float32.
+enum class Precision : uint8_t { float32, tf32, bf16 };
+constexpr int kPrecisions = 3;
+constexpr const char* kPrecisionNames[kPrecisions] = {"float32", "tf32", "bf16"};
+constexpr int kTensorArchitecture = 80;  // the first that can
+
 struct ProductFacts {
   int64_t m, n;          // of C
   int64_t inner;         // of all terms

@@ -1,6 +1,7 @@
 // The backend that runs the kernels' text on the host.
 #include "cuda/emulation/emulation.h"
 
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -225,14 +226,19 @@ class Emulation : public Backend {
       for (int64_t i = 0; i < g.m; ++i) {
         float sum = 0.f;
         for (int64_t k = 0; k < g.inner; ++k)
-          sum += a[g.a.transposed ? i * g.a.stride + k : k * g.a.stride + i] *
-                 b[g.b.transposed ? k * g.b.stride + j : j * g.b.stride + k];
+          sum += round_to(g.precision, a[g.a.transposed ? i * g.a.stride + k : k * g.a.stride + i]) *
+                 round_to(g.precision, b[g.b.transposed ? k * g.b.stride + j : j * g.b.stride + k]);
         float& to = c[j * g.c_stride + i];
         to = g.add ? to + sum : sum;
       }
   }
 
  private:
+  static float round_to(Precision precision, float x) {
+    if (precision == Precision::tf32) return emulation::round_to_tf32(x);
+    if (precision == Precision::bf16) return std::bit_cast<float>(emulation::pair_of_bf16(0.f, x));
+    return x;
+  }
   // A factor of a product, all of which must be device memory.
   const float* factor(const Gemm::Factor& f, int64_t rows, int64_t columns) const {
     const int64_t high = f.transposed ? columns : rows, wide = f.transposed ? rows : columns;

@@ -39,6 +39,18 @@ void note_copies_ended();
 // Stores `bytes` (8 at most) of this thread, waits for its warp, reads those of thread `lane` of the warp.
 void exchange(const void* mine, void* theirs, uint32_t bytes, uint32_t lane);
 
+// ---- tensor cores (tensor_cores.cc). Groups of 32 threads use them together, whatever a warp is.
+constexpr uint32_t kTensorThreads = 32;
+struct Fragments {
+  uint32_t a[4], b[2];
+};
+// Those of the group, by thread; until the next call.
+const Fragments* share_fragments(const Fragments& mine);
+// Adds A B to this thread's part of C: four floats.
+void multiply_fragments(float* c, const Fragments& mine, bool bf16);
+float round_to_tf32(float x);
+uint32_t pair_of_bf16(float first, float second);
+
 // Memory of the block, the same for each thread that asks with this key. Filled with NaN at first.
 void* shared_memory(const void* key, size_t bytes);
 void* dynamic_shared_memory();

@@ -119,9 +119,16 @@ struct Warp {
   uint64_t slots[2][kWarpThreads];
 };
 
+// Threads that use a tensor core together.
+struct TensorGroup {
+  Barrier barrier{emulation::kTensorThreads};
+  emulation::Fragments fragments[2][emulation::kTensorThreads];
+};
+
 struct Block {
   Barrier barrier;
   std::vector<Warp> warps;
+  std::vector<TensorGroup> groups;  // none before they are used
   std::map<const void*, std::unique_ptr<char[]>> shared;
 };
 
@@ -138,8 +145,9 @@ struct Fiber {
   uint32_t block = 0, thread = 0;  // of the grid; of the block
   const Barrier* waits = nullptr;  // until its turn is over
   uint64_t turn = 0;
-  uint64_t exchanges = 0;  // of its warp that this thread took part in
-  bool idle = true;        // no thread on it
+  uint64_t exchanges = 0;   // of its warp that this thread took part in
+  uint64_t multiplied = 0;  // as often by a tensor core
+  bool idle = true;         // no thread on it
   emulation::RaceThread race = {};
 };
 
@@ -314,7 +322,7 @@ bool Runner::next_thread(Fiber& fiber) {
   const uint32_t threads = call_.grid.threads, block = n / threads, thread = n % threads;
   fiber.block = active_.first + order_.of(block, static_cast<uint32_t>(active_.blocks.size()));
   fiber.thread = order_.of(thread, threads);
-  fiber.exchanges = 0;
+  fiber.exchanges = fiber.multiplied = 0;
   fiber.race = {fiber.block, fiber.thread, fiber.thread / kWarpThreads};
   fiber.waits = nullptr;
   fiber.idle = false;
@@ -366,6 +374,7 @@ void Runner::start(Block& block) {
   block.warps.assign((threads + kWarpThreads - 1) / kWarpThreads, Warp{});
   for (uint32_t w = 0, left = threads; w < block.warps.size(); ++w, left -= kWarpThreads)
     block.warps[w].barrier.threads = left < kWarpThreads ? left : kWarpThreads;
+  block.groups.clear();
   block.shared.clear();
 }
 
@@ -516,6 +525,19 @@ void exchange(const void* mine, void* theirs, uint32_t bytes, uint32_t lane) {
   std::memcpy(&slots[thread_index.x % kWarpThreads], mine, bytes);
   runner->wait(warp.barrier);
   std::memcpy(theirs, &slots[lane % kWarpThreads], bytes);
+}
+
+// Likewise. It orders no other accesses, as mma.sync does not.
+const Fragments* share_fragments(const Fragments& mine) {
+  auto& groups = runner->block().groups;
+  if (block_extent.x % kTensorThreads)
+    throw dyc::RuntimeError("tensor cores: threads are not in groups of 32");
+  groups.resize(block_extent.x / kTensorThreads);
+  auto& group = groups[thread_index.x / kTensorThreads];
+  Fragments* const all = group.fragments[runner->fiber().multiplied++ % 2];
+  all[thread_index.x % kTensorThreads] = mine;
+  runner->wait(group.barrier);
+  return all;
 }
 
 void* shared_memory(const void* key, size_t bytes) { return runner->shared(key, bytes); }

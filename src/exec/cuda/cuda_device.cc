@@ -33,6 +33,12 @@ cuda::KernelName kernel_of_op(OpId op, uint32_t variant) {
   }
 }
 
+// Of one of cuda::KernelId's that begin at `first`, one for each ProductKind.
+cuda::KernelName large_product(uint32_t other, cuda::KernelId first, const char* sums) {
+  const char* const kinds[] = {"true, false", "false, false", "true, true"};
+  return {"large_products", text("large_product<", kinds[other - first], sums, ">")};
+}
+
 cuda::KernelName name_of(uint32_t kernel_id) {
   if (kernel_id < kOps * cuda::kPasses)
     return kernel_of_op(static_cast<OpId>(kernel_id / cuda::kPasses), kernel_id % cuda::kPasses);
@@ -44,11 +50,17 @@ cuda::KernelName name_of(uint32_t kernel_id) {
     case cuda::kProductDyx:
       return {"matmul", "product<true, true>"};
     case cuda::kLargeProductWx:
-      return {"large_products", "large_product<true, false>"};
     case cuda::kLargeProductWdy:
-      return {"large_products", "large_product<false, false>"};
     case cuda::kLargeProductDyx:
-      return {"large_products", "large_product<true, true>"};
+      return large_product(kernel_id - kOps * cuda::kPasses, cuda::kLargeProductWx, "");
+    case cuda::kTf32ProductWx:
+    case cuda::kTf32ProductWdy:
+    case cuda::kTf32ProductDyx:
+      return large_product(kernel_id - kOps * cuda::kPasses, cuda::kTf32ProductWx, ", TensorSums<Tf32>");
+    case cuda::kBf16ProductWx:
+    case cuda::kBf16ProductWdy:
+    case cuda::kBf16ProductDyx:
+      return large_product(kernel_id - kOps * cuda::kPasses, cuda::kBf16ProductWx, ", TensorSums<Bf16>");
     case cuda::kFewColumnsWx:
       return {"few_columns", "few_columns<true>"};
     case cuda::kFewColumnsWdy:

@@ -53,9 +53,11 @@ cuda::ProductFacts facts_of(ProductKind kind, const Product& p, const Term* term
   return facts;
 }
 
-cuda::KernelId kernel_of(MatmulVariant variant, ProductKind kind) {
+cuda::KernelId kernel_of(MatmulVariant variant, cuda::Precision precision, ProductKind kind) {
+  constexpr cuda::KernelId kLarge[] = {cuda::kLargeProductWx, cuda::kTf32ProductWx, cuda::kBf16ProductWx};
+  static_assert(std::size(kLarge) == cuda::kPrecisions);
   const cuda::KernelId first = variant == MatmulVariant::few     ? cuda::kFewColumnsWx
-                               : variant == MatmulVariant::large ? cuda::kLargeProductWx
+                               : variant == MatmulVariant::large ? kLarge[static_cast<size_t>(precision)]
                                                                  : cuda::kProductWx;
   return static_cast<cuda::KernelId>(first + static_cast<uint32_t>(kind));
 }
@@ -98,7 +100,7 @@ void MatmulDispatcher::launch(const ProductList& list, ProductKind kind) {
       tiles += static_cast<uint32_t>(tiles_of(variant, {p.m, p.n, 0, false}, c_.device.threads()));
     }
     if (tiles == 0) continue;
-    c_.commands.launch_products({CudaDevice::kernel_id(kernel_of(variant, kind)), variant,
+    c_.commands.launch_products({CudaDevice::kernel_id(kernel_of(variant, options.precision, kind)), variant,
                                  std::move(products), list.terms, tiles, list.added},
                                 needs_grid_sync);
     needs_grid_sync = false;  // what it reads was there before the first
@@ -137,7 +139,8 @@ bool MatmulDispatcher::call_library(const Product& p, const Term* terms, Product
       const cuda::Gemm::Factor a = factor(t->a, shape_of_a(kind, p, *t)),
                                b = factor(t->b, shape_of_b(kind, p, *t));
       const auto c = reinterpret_cast<uint64_t>(p.c.base);
-      calls.push_back({a, b, c, stride_of(p.c.stride, p.m), p.m, p.n, t->inner, add});
+      calls.push_back(
+          {a, b, c, stride_of(p.c.stride, p.m), p.m, p.n, t->inner, add, c_.device.options.precision});
       add = true;
     }
   } catch (const MemoryError&) {
