@@ -296,12 +296,16 @@ print(*told(), list(numbers), dy._core._device_options()['gemm_library'].split()
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("setting", ["0", "/nowhere/libcublas.so.13"])
-def test_our_kernels_do_without_the_library(built: tuple[Path, Path], cache: Path, setting: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "precision"), [("0", ""), ("0", "tf32"), ("0", "bf16"), ("/nowhere/libcublas.so.13", "")]
+)
+def test_our_kernels_do_without_the_library(
+    built: tuple[Path, Path], cache: Path, setting: str, precision: str
+) -> None:
     """And nobody is told, unless they ask."""
     text = "step()\nfound = dy._core._device_options()['gemm_library']\n"
     text += "print(*told(), dy._core.timing()['large_products'], found)"
-    done = program(text, built[0], cache, DYNET_COMPAT_CUBLAS=setting)
+    done = program(text, built[0], cache, DYNET_COMPAT_CUBLAS=setting, DYNET_COMPAT_PRECISION=precision)
     library, calls, ours, *name = done.stdout.split()
     assert (library, calls) == ("0", "0") and int(ours) == 3 and done.stderr == "", done.stdout + done.stderr
     assert name[:1] == ([] if setting == "0" else ["none:"])
