@@ -100,9 +100,10 @@ void MatmulDispatcher::launch(const ProductList& list, ProductKind kind) {
       tiles += static_cast<uint32_t>(tiles_of(variant, {p.m, p.n, 0, false}, c_.device.threads()));
     }
     if (tiles == 0) continue;
-    c_.commands.launch_products({CudaDevice::kernel_id(kernel_of(variant, options.precision, kind)), variant,
-                                 std::move(products), list.terms, tiles, list.added},
-                                needs_grid_sync);
+    const cuda::KernelId kernel = kernel_of(variant, c_.device.options.precision, kind);
+    c_.commands.launch_products(
+        {CudaDevice::kernel_id(kernel), variant, std::move(products), list.terms, tiles, list.added},
+        needs_grid_sync);
     needs_grid_sync = false;  // what it reads was there before the first
   }
 }
