@@ -202,6 +202,32 @@ inline void revive(PyObject* object, PyTypeObject* type) {
 #endif
 }
 
+// The attribute, a new reference; null where there is none, or where reading it fails.
+inline PyObject* attribute_or_null(PyObject* object, PyObject* name) {
+  PyObject* value = nullptr;
+#if PY_VERSION_HEX >= 0x030D0000
+  const int found = PyObject_GetOptionalAttr(object, name, &value);
+#else
+  const int found = _PyObject_LookupAttr(object, name, &value);  // makes no exception where there is none
+#endif
+  if (found < 0) PyErr_Clear();
+  return value;
+}
+
+// The value of an int of one digit, as most are. False: it has more.
+inline bool is_short(PyObject* number, Py_ssize_t* value) {
+#if PY_VERSION_HEX >= 0x030C0000
+  const auto* n = reinterpret_cast<const PyLongObject*>(number);
+  if (!PyUnstable_Long_IsCompact(n)) return false;
+  *value = PyUnstable_Long_CompactValue(n);
+#else
+  const Py_ssize_t size = Py_SIZE(number);
+  if (size < -1 || size > 1) return false;
+  *value = size * static_cast<Py_ssize_t>(reinterpret_cast<const PyLongObject*>(number)->ob_digit[0]);
+#endif
+  return true;
+}
+
 // The version of a dict: a number that changes with the dict, and that no other dict ever has; 0: unknown.
 #if PY_VERSION_HEX < 0x030C0000
 inline uint64_t dict_version(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }

@@ -43,7 +43,7 @@ struct WalkNode {
     // parts[2], or as an expression [object; number: the flags below]. Last: the same without the region.
     region,
     // Statements.
-    assignment,  // to target parts[0] of parts[1]: slots, items, attributes, or tuples of targets
+    assignment,  // in a block, to target parts[0] of parts[1]: slots, items, attributes, tuples of targets
     branch,      // if parts[0]: parts[1], else: parts[2]
     loop,        // for parts[0] in parts[1]: parts[2]
     result,      // return parts[0]
@@ -92,7 +92,8 @@ struct WalkNode {
     const void* of = nullptr;  // a type; of a call, the object whose method was found
     PyObject* function = nullptr;
   };
-  mutable Known known, value;  // value: of the attribute of an object
+  mutable Known known, value;         // value: of the attribute of an object
+  mutable uint64_t versions[2] = {};  // global: of the two dicts that the name was looked for in
   // call: the function of the API that it was found to be, and what that records
   mutable Owned recorder;
   mutable OpId op = kOps;

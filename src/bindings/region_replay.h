@@ -53,6 +53,7 @@ struct WalkGuards {
   bool known = false;
   std::vector<uint32_t> capturing;           // sources whose guards capture inputs or placeholders
   std::vector<std::vector<uint32_t>> plain;  // other sources with guards, by the argument they are parts of
+  std::vector<uint32_t> roots;               // those of `plain` that have sources
   std::vector<uint64_t> checked;             // beside `plain`: for which reading of that argument
   bool draws = false;                        // random numbers
   uint64_t walks = 0, last = 0;              // in which it was recorded; the number of the last of them

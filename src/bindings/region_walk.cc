@@ -162,7 +162,8 @@ WalkValue Walker::call_function(PyObject* function, WalkValue self, const WalkNo
   const auto named = static_cast<size_t>(PyTuple_GET_SIZE(node.object.get()));
   const size_t by_place = node.parts.size() - 1 - named;
   if (given + by_place > n) refuse("too many arguments");
-  for (size_t i = 0; i < by_place; ++i) slots[given++] = evaluate(node.parts[1 + i], frame);
+  const WalkNode* argument = node.parts.data() + 1;
+  for (size_t i = 0; i < by_place; ++i) slots[given++] = evaluate(*argument++, frame);
   for (size_t i = 0; i < named; ++i) {
     PyObject* name = PyTuple_GET_ITEM(node.object.get(), static_cast<Py_ssize_t>(i));
     size_t at = given;
@@ -170,16 +171,17 @@ WalkValue Walker::call_function(PyObject* function, WalkValue self, const WalkNo
     if (at == n || slots[at].object || slots[at].result) refuse("an argument that does not fit");
     slots[at] = evaluate(node.parts[1 + by_place + i], frame);
   }
-  PyObject* defaults = PyFunction_GET_DEFAULTS(function);
+  PyObject* defaults = given < n ? PyFunction_GET_DEFAULTS(function) : nullptr;
   const size_t n_defaults = defaults ? static_cast<size_t>(PyTuple_GET_SIZE(defaults)) : 0;
   for (size_t i = given; i < n; ++i) {
     if (slots[i].object || slots[i].result) continue;
     if (i + n_defaults < n) refuse("a missing argument");
     slots[i] = {PyTuple_GET_ITEM(defaults, static_cast<Py_ssize_t>(i + n_defaults - n))};
   }
-  PyObject* closure = PyFunction_GET_CLOSURE(function);
-  for (size_t i = 0; i < program->free.size(); ++i)
+  for (size_t i = 0; i < program->free.size(); ++i) {
+    PyObject* closure = PyFunction_GET_CLOSURE(function);
     slots[n + i] = {PyCell_GET(PyTuple_GET_ITEM(closure, static_cast<Py_ssize_t>(program->free[i])))};
+  }
   PyObject* globals = std::exchange(globals_, PyFunction_GET_GLOBALS(function));
   const WalkValue returned = call(*program, slots);
   globals_ = globals;
@@ -222,10 +224,7 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
   if (PyModule_CheckExact(base.object)) {
     if (called.value.of != base.object || called.value.walk != walk_)
       called.value = {walk_, base.object, read_module(base.object, name)};
-    PyObject* function = called.value.function;
-    if (only_records(node, function)) return record_call(function, node, frame);
-    if (!PyFunction_Check(function)) refuse("a function that does more than record");
-    return call_function(function, {}, node, frame);
+    return call_object(called.value.function, node, frame);
   }
   WalkNode::Known& known = node.known;
   if (known.walk == walk_ && known.of == base.object) return call_function(known.function, base, node, frame);
@@ -318,8 +317,6 @@ Walker::Flow Walker::execute(const WalkNode& node, Frame& frame) {
       return execute_branch(node, frame);
     case WalkNode::region:
       return execute_region(node, frame);
-    case WalkNode::assignment:
-      return execute_assignment(node, frame);
     case WalkNode::result:
       return execute_result(node, frame);
     case WalkNode::loop:
@@ -336,18 +333,15 @@ Walker::Flow Walker::execute(const WalkNode& node, Frame& frame) {
 }
 
 Walker::Flow Walker::execute_block(const WalkNode& node, Frame& frame) {
-  for (const WalkNode& each : node.parts)
-    if (const Flow flow = execute(each, frame); flow != Flow::next) return flow;
+  for (const WalkNode& each : node.parts) {
+    if (each.kind == WalkNode::assignment) assign(each.parts[0], evaluate(each.parts[1], frame), frame);
+    else if (const Flow flow = execute(each, frame); flow != Flow::next) return flow;
+  }
   return Flow::next;
 }
 
 Walker::Flow Walker::execute_branch(const WalkNode& node, Frame& frame) {
-  return execute(node.parts[truth(evaluate(node.parts[0], frame)) ? 1 : 2], frame);
-}
-
-Walker::Flow Walker::execute_assignment(const WalkNode& node, Frame& frame) {
-  assign(node.parts[0], evaluate(node.parts[1], frame), frame);
-  return Flow::next;
+  return execute(node.parts[holds(node.parts[0], frame) ? 1 : 2], frame);
 }
 
 Walker::Flow Walker::execute_result(const WalkNode& node, Frame& frame) {
@@ -365,7 +359,7 @@ Walker::Flow Walker::execute_for(const WalkNode& node, Frame& frame) {
 }
 
 Walker::Flow Walker::execute_while(const WalkNode& node, Frame& frame) {
-  while (truth(evaluate(node.parts[0], frame))) {
+  while (holds(node.parts[0], frame)) {
     spend(1);
     const Flow flow = execute(node.parts[1], frame);
     if (flow == Flow::returned) return flow;
@@ -463,9 +457,13 @@ WalkValue Walker::evaluate_region(const WalkNode& node, Frame& frame) {
 WalkValue Walker::evaluate_global(const WalkNode& node) {
   if (node.known.of == globals_ && node.known.walk == walk_) return {node.known.function};
   PyObject* name = node.object.get();
-  PyObject* value = PyDict_GetItemWithError(globals_, name);
-  if (!value && PyDict_CheckExact(builtins_)) value = PyDict_GetItemWithError(builtins_, name);
+  const bool plain = PyDict_CheckExact(builtins_);
+  const uint64_t versions[2] = {dict_version(globals_), plain ? dict_version(builtins_) : 0};
+  const bool same = versions[0] && versions[1] && std::equal(versions, versions + 2, node.versions);
+  PyObject* value = same ? node.known.function : PyDict_GetItemWithError(globals_, name);
+  if (!value && plain) value = PyDict_GetItemWithError(builtins_, name);
   if (!value) refuse("a name without a value");
+  std::copy_n(versions, 2, node.versions);
   node.known = {walk_, globals_, value};
   return {value};
 }
@@ -483,8 +481,8 @@ WalkValue Walker::collect(const WalkNode& node, Frame& frame) {
   WalkResult* made = make(WalkResult::list);
   if ((depth_ += kLevelsOfComprehension) > most_depth_) refuse("too many calls inside one another");
   iterate(node.parts[0], node.parts[1], frame, [&] {
-    const auto holds = [&](const WalkNode& test) { return truth(evaluate(test, frame)); };
-    if (!std::all_of(node.parts.begin() + 3, node.parts.end(), holds)) return Flow::next;
+    const auto passes = [&](const WalkNode& test) { return holds(test, frame); };
+    if (!std::all_of(node.parts.begin() + 3, node.parts.end(), passes)) return Flow::next;
     const WalkValue value = evaluate(node.parts[2], frame);
     made->items.push_back(value);
     return Flow::next;

@@ -10,7 +10,7 @@
 // Assigned attributes are kept beside their objects until the end: what the walk reads of an object
 // afterwards is what was assigned.
 //
-// Walker has 102 methods and 29 fields: one method for each kind of statement and value,
+// Walker has 108 methods and 30 fields: one method for each kind of statement and value,
 // any of which may end the walk, and the vectors that are kept from one walk to the next, so that a walk
 // allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, operators,
 // items, attributes), region_walk_ops.cc (single ops, lists), region_walk_states.cc (builders and their
@@ -30,6 +30,10 @@ struct WalkValue {
   WalkResult* result = nullptr;
   bool operator==(const WalkValue&) const = default;
 };
+
+inline bool as_short_int(WalkValue v, Py_ssize_t* number) {
+  return v.object && PyLong_CheckExact(v.object) && is_short(v.object, number);
+}
 
 struct WalkResult {
   enum Kind : uint8_t { recorded, tuple, list } kind = recorded;
@@ -123,7 +127,6 @@ class Walker {
   Flow execute(const WalkNode& node, Frame& frame);
   [[gnu::noinline]] Flow execute_block(const WalkNode& node, Frame& frame);
   [[gnu::noinline]] Flow execute_branch(const WalkNode& node, Frame& frame);
-  [[gnu::noinline]] Flow execute_assignment(const WalkNode& node, Frame& frame);
   [[gnu::noinline]] Flow execute_result(const WalkNode& node, Frame& frame);
   [[gnu::noinline]] Flow execute_expression(const WalkNode& node, Frame& frame);
   [[gnu::noinline]] Flow execute_for(const WalkNode& node, Frame& frame);
@@ -134,7 +137,7 @@ class Walker {
     frame.slots[target.number] = value;
   }
   [[gnu::noinline]] void assign_other(const WalkNode& target, WalkValue value, Frame& frame);
-  WalkValue evaluate(const WalkNode& node, Frame& frame) {
+  [[gnu::always_inline]] WalkValue evaluate(const WalkNode& node, Frame& frame) {
     if (node.kind == WalkNode::constant) return {node.object.get()};
     if (node.kind != WalkNode::slot) return evaluate_other(node, frame);
     const WalkValue value = frame.slots[node.number];
@@ -170,7 +173,9 @@ class Walker {
   }
   bool is_operand(WalkValue value, int depth);
   WalkValue record_call(PyObject* function, const WalkNode& node, Frame& frame);
-  bool record_plainly(OpId op, const PlainCall& plain, const WalkValue* arguments, size_t n, NodeId* id);
+  bool record_plainly(OpId op, const PlainCall& plain, const WalkValue* operands, size_t n,
+                      const WalkValue* index, NodeId* id);
+  bool record_list(OpId op, const PlainCall& plain, WalkValue list, const WalkValue* index, NodeId* id);
   WalkValue recorded_by_python(PyObject* made);
   void may_record();
   WalkValue record_item(WalkValue base, WalkValue key);
@@ -180,8 +185,14 @@ class Walker {
   WalkValue add_inputs(PyRnnState* state, uint32_t method, WalkValue xs);
   WalkValue parts_of_state(PyRnnState* state, uint32_t method);
   WalkValue record_operation(uint32_t operation, WalkValue a, WalkValue b);
-  WalkValue recorded(NodeId id, PyTypeObject* type);
-  NodeId node_of(WalkValue value);
+  WalkValue recorded(NodeId id, PyTypeObject* type) {
+    WalkResult* made = make(WalkResult::recorded);
+    made->id = id;
+    made->type = type;
+    return {nullptr, made};
+  }
+  NodeId node_of(WalkValue value) { return value.result ? value.result->id : node_of_object(value.object); }
+  NodeId node_of_object(PyObject* object);
   bool is_instance(WalkValue value, PyObject* type);
   [[gnu::noinline]] WalkValue collect(const WalkNode& node, Frame& frame);
   template <class F>
@@ -204,9 +215,21 @@ class Walker {
   WalkValue item(WalkValue base, WalkValue key);
   size_t index(WalkValue base, WalkValue key);
   WalkValue slice(WalkValue base, WalkValue from, WalkValue to, Py_ssize_t step);
-  bool truth(WalkValue value);
-  size_t length(WalkValue value);
-  WalkValue element(WalkValue sequence, size_t i);
+  bool truth(WalkValue value) {
+    if (value.object == Py_True || value.object == Py_False) return value.object == Py_True;
+    return value.result && value.result->is_sequence() ? !value.result->items.empty() : other_truth(value);
+  }
+  [[gnu::noinline]] bool other_truth(WalkValue value);
+  bool holds(const WalkNode& node, Frame& frame);
+  size_t length(WalkValue value) {
+    return value.result && value.result->is_sequence() ? value.result->items.size() : other_length(value);
+  }
+  [[gnu::noinline]] size_t other_length(WalkValue value);
+  WalkValue element(WalkValue sequence, size_t i) {
+    if (sequence.result ? !sequence.result->is_sequence() : !is_sequence(sequence.object))
+      refuse("items of something else than a list");
+    return sequence.result ? sequence.result->items[i] : WalkValue{PySequence_Fast_ITEMS(sequence.object)[i]};
+  }
   WalkValue keep(PyObject* reference);
   WalkValue keep_part(PyObject* reference);
   WalkResult& result(size_t i) { return results_[i / tuning::kResultChunk][i % tuning::kResultChunk]; }
@@ -231,7 +254,12 @@ class Walker {
   void separate_lists(RegionUse& use);
   bool matches(RegionUse& use, Specialisation& s);
   bool check(const Guard& guard, WalkValue value, const RegionUse& use);
-  WalkValue build(const OutputSpec& output, const RegionUse& use);
+  void capture(WalkValue value);
+  WalkValue build(const OutputSpec& output, const RegionUse& use) {
+    const bool single = output.kind == RegionOutput::recorded && output.number == kNone;
+    return single ? recorded(trace_->nodes()[output.at], output.type) : build_other(output, use);
+  }
+  WalkValue build_other(const OutputSpec& output, const RegionUse& use);
 
   PyObject* object_of(WalkValue value, bool is_last = true, int depth = 0);  // new reference
   PyObject* finish(WalkValue returned);
@@ -258,6 +286,7 @@ class Walker {
   size_t n_results_ = 0;
   std::vector<RegionUse*> used_;  // regions of this walk
   std::vector<NodeId> ids_;
+  std::vector<WalkValue> listed_;
   std::vector<PyObject*> operands_;
   CapturedInputs captured_;
   std::vector<WalkValue> captured_values_;

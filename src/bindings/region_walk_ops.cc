@@ -3,6 +3,7 @@
 
 #include "bindings/compute.h"
 #include "bindings/operators.h"
+#include "bindings/python_compat.h"
 #include "bindings/region_walk.h"
 
 namespace dyc::py {
@@ -14,6 +15,11 @@ bool is_number(WalkValue v) {
 }
 
 bool as_index(WalkValue v, uint32_t* index) {
+  Py_ssize_t small;
+  if (as_short_int(v, &small) && small >= 0) {
+    *index = static_cast<uint32_t>(small);
+    return true;
+  }
   if (!v.object || !PyLong_CheckExact(v.object)) return false;
   int overflow;
   const long number = PyLong_AsLongAndOverflow(v.object, &overflow);
@@ -73,13 +79,6 @@ void Walker::may_record() {
     refuse("a single op in an instance of batch_map");
 }
 
-WalkValue Walker::recorded(NodeId id, PyTypeObject* type) {
-  WalkResult* made = make(WalkResult::recorded);
-  made->id = id;
-  made->type = type;
-  return {nullptr, made};
-}
-
 // What a function or operator of the package returned, a new reference.
 WalkValue Walker::recorded_by_python(PyObject* made) {
   if (!made) throw PythonError();
@@ -91,17 +90,32 @@ WalkValue Walker::recorded_by_python(PyObject* made) {
 }
 
 WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& frame) {
-  WalkValue arguments[tuning::kWalkArguments];
+  WalkValue arguments[tuning::kWalkArguments], items[tuning::kWalkArguments];
   const OpId op = node.op;  // which an argument may change, as it may walk this node, too
   const PlainCall plain = node.plain;
   const size_t n = node.parts.size() - 1;
   if (n > tuning::kWalkArguments) refuse("a call with many arguments");
-  for (size_t i = 0; i < n; ++i) arguments[i] = evaluate(node.parts[1 + i], frame);
-  may_record();
   const auto named = static_cast<size_t>(PyTuple_GET_SIZE(node.object.get()));
-  NodeId id;
-  if (named == 0 && plain.possible && record_plainly(op, plain, arguments, n, &id))
-    return recorded(id, op == op_id<Pick> ? &PickerType : &ExpressionType);
+  const bool plainly = plain.possible && named == 0;
+  // A list that is written in the call is only made for what is not recorded plainly.
+  const bool written = plainly && plain.list && node.parts[1].kind == WalkNode::list &&
+                       node.parts[1].parts.size() <= tuning::kWalkArguments;
+  const size_t n_items = written ? node.parts[1].parts.size() : 0;
+  for (size_t i = 0; i < n_items; ++i) items[i] = evaluate(node.parts[1].parts[i], frame);
+  for (size_t i = written; i < n; ++i) arguments[i] = evaluate(node.parts[1 + i], frame);
+  may_record();
+  if (plainly) {
+    const WalkValue* index = plain.index ? &arguments[n - 1] : nullptr;
+    NodeId id;
+    if (written       ? record_plainly(op, plain, items, n_items, index, &id)
+        : !plain.list ? record_plainly(op, plain, arguments, n - plain.index, index, &id)
+                      : record_list(op, plain, arguments[0], index, &id))
+      return recorded(id, op == op_id<Pick> ? &PickerType : &ExpressionType);
+  }
+  if (written) {
+    arguments[0] = {nullptr, make(WalkResult::list)};
+    arguments[0].result->items.assign(items, items + n_items);
+  }
   std::vector<Owned> objects;
   operands_.clear();
   for (size_t i = 0; i < n; ++i) {
@@ -114,40 +128,38 @@ WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& f
 }
 
 // Most calls are of expressions and indices only: these need no Python objects. False: others.
-bool Walker::record_plainly(OpId op, const PlainCall& plain, const WalkValue* arguments, size_t n,
-                            NodeId* id) {
+bool Walker::record_plainly(OpId op, const PlainCall& plain, const WalkValue* operands, size_t n,
+                            const WalkValue* index, NodeId* id) {
   NodeId few[tuning::kWalkArguments];
-  const NodeId* ids = few;
-  size_t n_ids = n - plain.index;
-  if (plain.list) {
-    const WalkValue list = arguments[0];
-    if (list.result ? !list.result->is_sequence() : !is_sequence(list.object)) return false;
-    ids_.clear();
-    n_ids = length(list);
-    for (size_t i = 0; i < n_ids; ++i) {
-      const WalkValue item = element(list, i);
-      if (!is_node(item)) return false;
-      ids_.push_back(node_of(item));
-    }
-    if (n_ids == 0) return false;
+  NodeId* ids = few;
+  if (n > tuning::kWalkArguments) {
+    ids_.resize(n);
     ids = ids_.data();
-  } else {
-    for (size_t i = 0; i < n_ids; ++i) {
-      if (!is_node(arguments[i])) return false;
-      few[i] = node_of(arguments[i]);
-    }
   }
-  uint32_t index = 0;
-  if (plain.index && !as_index(arguments[n - 1], &index)) return false;
-  *id = engine_->graph.record(op, ids, static_cast<uint32_t>(n_ids), plain.attrs, plain.n_attrs,
-                              {&index, plain.index, false});
+  for (size_t i = 0; i < n; ++i) {
+    if (!is_node(operands[i])) return false;
+    ids[i] = node_of(operands[i]);
+  }
+  uint32_t number = 0;
+  if (n == 0 || (index && !as_index(*index, &number))) return false;
+  *id = engine_->graph.record(op, ids, static_cast<uint32_t>(n), plain.attrs, plain.n_attrs,
+                              {&number, index != nullptr, false});
   return true;
 }
 
-NodeId Walker::node_of(WalkValue value) {
-  if (value.result) return value.result->id;
+bool Walker::record_list(OpId op, const PlainCall& plain, WalkValue list, const WalkValue* index,
+                         NodeId* id) {
+  if (list.result ? !list.result->is_sequence() : !is_sequence(list.object)) return false;
+  const size_t n = length(list);
+  if (list.result) return record_plainly(op, plain, list.result->items.data(), n, index, id);
+  listed_.clear();
+  for (size_t i = 0; i < n; ++i) listed_.push_back(element(list, i));
+  return record_plainly(op, plain, listed_.data(), n, index, id);
+}
+
+NodeId Walker::node_of_object(PyObject* object) {
   NodeId id;
-  if (!to_node(value.object, "expression", &id)) throw PythonError();
+  if (!to_node(object, "expression", &id)) throw PythonError();
   return id;
 }
 

@@ -100,6 +100,13 @@ bool Walker::read_source(RegionUse& use, uint32_t i, uint32_t root) {
     default: {
       const bool parts = list || (base.object && PyDict_CheckExact(base.object));
       const WalkValue key = s.kind == RegionSource::item ? WalkValue{s.key.get()} : use.values[s.key_source];
+      Py_ssize_t at;
+      if (list && as_short_int(key, &at)) {
+        const auto n = static_cast<Py_ssize_t>(length(base));
+        if (at < -n || at >= n) return false;
+        value = element(base, static_cast<size_t>(at < 0 ? at + n : at));
+        break;
+      }
       if (parts && !has_item(base, key)) return false;
       if (parts) value = item(base, key);
     }
@@ -132,19 +139,23 @@ bool Walker::read_sources(RegionUse& use) {
     std::fill(use.reading.begin(), use.reading.end(), 0);
     use.assignments = assigned_.assignments();
   }
-  const uint32_t n = use.region.spec_.n_args;
+  const auto n = static_cast<uint32_t>(use.arguments.size());
+  const WalkValue* arguments = use.arguments.data();
+  WalkValue* values = use.values.data();
+  uint64_t* reading = use.reading.data();
   for (uint32_t root = 0; root < n; ++root) {
-    const WalkValue argument = use.arguments[root];
-    if (use.reading[root] && argument == use.values[root] && argument.object) continue;
+    const WalkValue argument = arguments[root];
+    if (reading[root] && argument == values[root] && argument.object) continue;
     if (use.parts_of[root].size() > 1) {
       if (!read_root(use, root)) return false;
       continue;
     }
-    use.values[root] = argument;  // no part of it is read
+    values[root] = argument;  // no part of it is read
     use.objects.all[root] = argument.object;
-    use.reading[root] = ++readings_;
+    reading[root] = ++readings_;
   }
-  if (!read_root(use, n)) return false;
+  if (!use.parts_of[n].empty() && !read_root(use, n)) return false;
+  reading[n] = ++readings_;
   if (!use.appended.empty() || !appended_.empty()) separate_lists(use);
   return true;
 }
@@ -194,6 +205,7 @@ void Walker::plan_guards(const RegionUse& use, Specialisation& s) {
   w.capturing.clear();
   w.plain.assign(use.parts_of.size(), {});
   w.checked.assign(use.parts_of.size(), 0);
+  w.roots.clear();
   for (uint32_t i = 0; i < s.guards.size(); ++i)
     if (captures(s.guards[i])) w.capturing.push_back(i);
   for (uint32_t root = 0; root < use.parts_of.size(); ++root)
@@ -202,6 +214,15 @@ void Walker::plan_guards(const RegionUse& use, Specialisation& s) {
       if (guard.kind == Guard::none || captures(guard)) continue;
       w.plain[guard.kind == Guard::method ? use.parts_of.size() - 1 : root].push_back(i);
     }
+  for (uint32_t root = 0; root < use.parts_of.size(); ++root)
+    if (!w.plain[root].empty()) w.roots.push_back(root);
+}
+
+// What is captured where the walk itself has recorded the expression.
+void Walker::capture(WalkValue value) {
+  captured_.inputs.push_back(value.result->id);
+  captured_.objects.push_back(Py_None);
+  captured_values_.push_back(value);
 }
 
 bool Walker::check(const Guard& guard, WalkValue value, const RegionUse& use) {
@@ -217,9 +238,7 @@ bool Walker::check(const Guard& guard, WalkValue value, const RegionUse& use) {
   if (!r) return false;
   if (guard.kind == Guard::expression) {
     if (r->kind != WalkResult::recorded) return false;
-    captured_.inputs.push_back(r->id);
-    captured_.objects.push_back(Py_None);
-    captured_values_.push_back(value);
+    capture(value);
     return true;
   }
   if (!r->is_sequence()) return false;
@@ -239,14 +258,18 @@ bool Walker::matches(RegionUse& use, Specialisation& s) {
   captured_.clear();
   captured_values_.clear();
   WalkGuards& w = s.walk;
-  for (uint32_t root = 0; root < w.plain.size(); ++root) {
-    if (w.plain[root].empty() || w.checked[root] == use.reading[root]) continue;
+  for (const uint32_t root : w.roots) {
+    if (w.checked[root] == use.reading[root]) continue;
     for (const uint32_t i : w.plain[root])
       if (!check(s.guards[i], use.values[i], use)) return false;
     w.checked[root] = use.reading[root];
   }
-  for (const uint32_t i : w.capturing)
-    if (!check(s.guards[i], use.values[i], use)) return false;
+  for (const uint32_t i : w.capturing) {
+    const WalkValue value = use.values[i];
+    const bool recorded = value.result && value.result->kind == WalkResult::recorded;
+    if (recorded && s.guards[i].kind == Guard::expression) capture(value);
+    else if (!check(s.guards[i], value, use)) return false;
+  }
   return captured_.merge(s.repeated, captured_values_) && captured_.inputs.size() == s.trace->n_inputs() &&
          s.trace->matches(engine_->graph, captured_.inputs.data(), captured_.placeholders.data());
 }
@@ -282,11 +305,11 @@ const OutputSpec* Walker::step(RegionUse& use) {
   found->trace->record(engine_->graph, captured_.inputs.data(), captured_.placeholders.data());
   trace_ = found->trace.get();
   if (use.replays++ == 0) used_.push_back(&use);
-  shared_.assign(found->n_shared, nullptr);
+  if (found->n_shared) shared_.assign(found->n_shared, nullptr);
   return &found->output;
 }
 
-WalkValue Walker::build(const OutputSpec& output, const RegionUse& use) {
+WalkValue Walker::build_other(const OutputSpec& output, const RegionUse& use) {
   switch (output.kind) {
     case RegionOutput::source:
       return use.values[output.at];
@@ -356,8 +379,7 @@ PyObject* Walker::finish(WalkValue returned) {
   for (size_t i = 0; i < assigned.size(); ++i) {
     const auto& [object, name, value] = assigned[i];
     // The replaced value is kept until the walk ends, as releasing it may run code.
-    if (PyObject* old = PyObject_GetAttr(object.get(), name)) kept_.push_back(Owned::steal(old));
-    PyErr_Clear();
+    if (PyObject* old = attribute_or_null(object.get(), name)) kept_.push_back(Owned::steal(old));
     kept_.push_back(object);
     if (PyObject_SetAttr(object.get(), name, attributes[i].get()) < 0) PyErr_Clear();
   }

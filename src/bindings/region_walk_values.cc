@@ -15,7 +15,7 @@ bool is_slot(PyObject* found) {
   return member.type == T_OBJECT_EX && member.flags == 0;
 }
 
-bool compare_numbers(uint32_t how, long x, long y) {
+bool compare_numbers(uint32_t how, Py_ssize_t x, Py_ssize_t y) {
   switch (how) {
     case Py_LT:
       return x < y;
@@ -34,12 +34,20 @@ bool compare_numbers(uint32_t how, long x, long y) {
 
 }  // namespace
 
-bool Walker::truth(WalkValue value) {
-  if (value.result) {
-    return !value.result->is_sequence() || !value.result->items.empty();
-  }
+// Of a node that decides a branch. Its value is not made.
+bool Walker::holds(const WalkNode& node, Frame& frame) {
+  if (node.kind == WalkNode::negation) return !holds(node.parts[0], frame);
+  if (node.kind != WalkNode::all && node.kind != WalkNode::any) return truth(evaluate(node, frame));
+  const bool any = node.kind == WalkNode::any;
+  for (const WalkNode& part : node.parts)
+    if (holds(part, frame) == any) return any;
+  return !any;
+}
+
+bool Walker::other_truth(WalkValue value) {
+  if (value.result) return true;  // an expression
   PyObject* o = value.object;
-  if (o == Py_True || o == Py_False || o == Py_None) return o == Py_True;
+  if (o == Py_None) return false;
   if (is_container(o)) return length(value) != 0;
   if (is_plain_value(o)) return PyObject_IsTrue(o) == 1;
   if (is_node(value) && Py_TYPE(o) != &LookupParametersType) return true;
@@ -51,11 +59,8 @@ bool Walker::truth(WalkValue value) {
   return true;
 }
 
-size_t Walker::length(WalkValue value) {
-  if (value.result) {
-    if (!value.result->is_sequence()) refuse("the length of something else than a list");
-    return value.result->items.size();
-  }
+size_t Walker::other_length(WalkValue value) {
+  if (value.result) refuse("the length of something else than a list");
   PyObject* o = value.object;
   if (is_sequence(o)) {
     note_read(o);
@@ -66,14 +71,8 @@ size_t Walker::length(WalkValue value) {
   return static_cast<size_t>(PyUnicode_GET_LENGTH(o));
 }
 
-WalkValue Walker::element(WalkValue sequence, size_t i) {
-  if (sequence.result ? !sequence.result->is_sequence() : !is_sequence(sequence.object))
-    refuse("items of something else than a list");
-  if (sequence.result) return sequence.result->items[i];
-  return {PySequence_Fast_ITEMS(sequence.object)[i]};
-}
-
 WalkValue Walker::item(WalkValue base, WalkValue key) {
+  if (base.result && base.result->is_sequence()) return element(base, index(base, key));
   if (!key.object) refuse("an index that is a result");
   if (base.object && PyDict_CheckExact(base.object)) {
     if (!PyLong_CheckExact(key.object) && !PyUnicode_CheckExact(key.object)) refuse("a key of another kind");
@@ -93,8 +92,11 @@ WalkValue Walker::item(WalkValue base, WalkValue key) {
 size_t Walker::index(WalkValue base, WalkValue key) {
   if (!key.object || !PyLong_CheckExact(key.object)) refuse("an index that is no whole number");
   const auto n = static_cast<Py_ssize_t>(length(base));
-  Py_ssize_t i = PyLong_AsSsize_t(key.object);  // -1 with an error set: too large
-  if (i == -1 && PyErr_Occurred()) refuse("an index out of range");
+  Py_ssize_t i;
+  if (!as_short_int(key, &i)) {
+    i = PyLong_AsSsize_t(key.object);
+    if (i == -1 && PyErr_Occurred()) refuse("an index out of range");
+  }
   if (i < 0) i += n;
   if (i < 0 || i >= n) refuse("an index out of range");
   return static_cast<size_t>(i);
@@ -134,6 +136,9 @@ bool Walker::contains(WalkValue container, WalkValue value) {
 }
 
 WalkValue Walker::compare(uint32_t how, WalkValue a, WalkValue b) {
+  Py_ssize_t x, y;
+  if (how < WalkNode::is && as_short_int(a, &x) && as_short_int(b, &y))
+    return {compare_numbers(how, x, y) ? Py_True : Py_False};
   if (how == WalkNode::is || how == WalkNode::is_not) {
     const auto single = [](WalkValue v) {
       return v.object == Py_None || (v.object && PyBool_Check(v.object));
@@ -145,12 +150,6 @@ WalkValue Walker::compare(uint32_t how, WalkValue a, WalkValue b) {
     return {contains(b, a) == (how == WalkNode::in) ? Py_True : Py_False};
   if (!a.object || !b.object || !is_plain_value(a.object) || !is_plain_value(b.object))
     refuse("a comparison of objects");
-  if (PyLong_CheckExact(a.object) && PyLong_CheckExact(b.object)) {
-    int large_a, large_b;
-    const long x = PyLong_AsLongAndOverflow(a.object, &large_a);
-    const long y = PyLong_AsLongAndOverflow(b.object, &large_b);
-    if (!large_a && !large_b) return {compare_numbers(how, x, y) ? Py_True : Py_False};
-  }
   return keep_part(PyObject_RichCompare(a.object, b.object, static_cast<int>(how)));
 }
 
@@ -173,7 +172,7 @@ WalkValue Walker::evaluate_slice(const WalkNode& node, Frame& frame) {
 }
 
 WalkValue Walker::evaluate_logic(const WalkNode& node, Frame& frame) {
-  if (node.kind == WalkNode::negation) return {truth(evaluate(node.parts[0], frame)) ? Py_False : Py_True};
+  if (node.kind == WalkNode::negation) return {holds(node.parts[0], frame) ? Py_False : Py_True};
   for (size_t i = 0;; ++i) {
     const WalkValue value = evaluate(node.parts[i], frame);
     if (i + 1 == node.parts.size() || truth(value) == (node.kind == WalkNode::any)) return value;
@@ -186,7 +185,7 @@ WalkValue Walker::evaluate_comparison(const WalkNode& node, Frame& frame) {
 }
 
 WalkValue Walker::evaluate_conditional(const WalkNode& node, Frame& frame) {
-  return evaluate(node.parts[truth(evaluate(node.parts[0], frame)) ? 1 : 2], frame);
+  return evaluate(node.parts[holds(node.parts[0], frame) ? 1 : 2], frame);
 }
 
 WalkValue Walker::evaluate_arithmetic(const WalkNode& node, Frame& frame) {
