@@ -88,6 +88,34 @@ def test_rule(dy: Any, make: Any, rule: Any) -> None:
     assert found is None, found
 
 
+@pytest.mark.parametrize("name", ["adagrad", "rmsprop", "adam"])
+@pytest.mark.parametrize("threshold", [0.0, 1e24], ids=["as they are", "clipped"])
+def test_quotients_of_zero_and_infinity_are_those_of_a_division(dy: Any, name: str, threshold: float) -> None:
+    """Zero by zero, and gradients whose squares are beyond float; whole vectors and a rest."""
+    if IS_REFERENCE:
+        pytest.skip("only here is a quotient made of an estimate")
+    start, grads = np.full(37, 0.5, np.float32), np.tile(np.float32([0.0, 1e-3, -2.0, 1e24]), 10)[:37]
+    pc = dy.ParameterCollection()
+    p = pc.parameters_from_numpy(start)
+    trainer = {
+        "adagrad": lambda: dy.AdagradTrainer(pc, 0.1, eps=0.0),
+        "rmsprop": lambda: dy.RMSPropTrainer(pc, 0.1, eps=0.0, rho=0.9),
+        "adam": lambda: dy.AdamTrainer(pc, 0.1, eps=0.0),
+    }[name]()
+    trainer.set_clip_threshold(threshold)
+    dy.renew_cg()
+    dy.dot_product(p, dy.inputTensor(grads)).backward()
+    trainer.update()
+    with np.errstate(all="ignore"):
+        if threshold:
+            grads = grads * np.float32(threshold / np.linalg.norm(grads.astype(float)))
+        share = {"adagrad": 1.0, "rmsprop": 0.1, "adam": 0.001}[name]
+        first, rate = (0.1 * grads, np.sqrt(0.001)) if name == "adam" else (grads, 0.1)
+        want = start - np.float32(rate) * first / np.sqrt(np.float32(share) * (grads * grads))
+    np.testing.assert_allclose(p.as_array(), want, rtol=1e-5)
+    assert np.isnan(want[0]) and want[3] == start[3]
+
+
 def test_properties(dy: Any) -> None:
     pc = dy.ParameterCollection()
     pc.add_parameters(2)

@@ -10,23 +10,22 @@ namespace {
 
 // ------------------------------------------------------------------------- n / a and n / sqrt(a)
 // With AVX-512 an estimate and one Newton step take the place of a division, or of a square root and a
-// division: about an ulp from the exact quotient. 0, infinity and NaN give what the division gives.
+// division: about an ulp from the exact quotient. For a >= +0, infinite or NaN they give what the division
+// gives.
 
 #if defined(__AVX512F__)
 DYC_INLINE __m512 raw(V a) { return reinterpret_cast<__m512>(a); }
 
-// r + r * correction. Where a was 0 or infinite the correction is NaN and the estimate r exact.
-DYC_INLINE V refine(V r, V correction) {
-  const __mmask16 usable = _mm512_cmp_ps_mask(raw(correction), raw(correction), _CMP_ORD_Q);
-  return reinterpret_cast<V>(_mm512_mask_fmadd_ps(raw(r), usable, raw(correction), raw(r)));
-}
+// The factors of a Newton step. Where a is 0 or infinite the estimate is exact, and 0 * infinity would make
+// the step NaN. A minimum takes no turn of the units that multiply, which a comparison does.
+DYC_INLINE V finite(V a) { return vmin(splat<V>(0x1.fffffep127f), a); }
 DYC_INLINE V divide(V n, V a) {
-  const V r = reinterpret_cast<V>(_mm512_maskz_rcp14_ps(0xffff, raw(a)));
-  return n * refine(r, vfma(-a, r, splat<V>(1.f)));
+  const V r = reinterpret_cast<V>(_mm512_maskz_rcp14_ps(0xffff, raw(a))), s = finite(r);
+  return n * vfma(s, vfma(-finite(a), s, splat<V>(1.f)), r);
 }
 DYC_INLINE V divide_by_sqrt(V n, V a) {
-  const V r = reinterpret_cast<V>(_mm512_maskz_rsqrt14_ps(0xffff, raw(a)));
-  return n * refine(r, vfma(a * r, r * -0.5f, splat<V>(0.5f)));
+  const V r = reinterpret_cast<V>(_mm512_maskz_rsqrt14_ps(0xffff, raw(a))), s = finite(r);
+  return n * vfma(s, vfma(finite(a) * s, s * -0.5f, splat<V>(0.5f)), r);
 }
 #else
 DYC_INLINE V divide(V n, V a) { return n / a; }
@@ -57,17 +56,21 @@ struct First {
   DYC_INLINE void write(float* p, V a) const { store_n(p, a, n); }
 };
 
-template <class Rule, bool kActive, class Part>
+enum class Gradient { none, whole, scaled };
+
+template <class Rule, Gradient kGradient, class Part>
 DYC_INLINE void update_vector(const UpdateSlice& t, const UpdateFactors& f, size_t i, Part part) {
   V s[rules::kMostStates];
   for (int k = 0; k < Rule::kStates; ++k) s[k] = part.read(t.state[k] + i);
-  const V g = kActive ? part.read(t.grad + i) * f.clip : V{};
+  V g{};
+  if constexpr (kGradient != Gradient::none) g = part.read(t.grad + i);
+  if constexpr (kGradient == Gradient::scaled) g = g * f.clip;
   const V x = Rule::apply(part.read(t.old + i), g, s, f);
   for (int k = 0; k < Rule::kStates; ++k) part.write(t.state[k] + i, s[k]);
   part.write(t.out + i, x);
 }
 
-template <class Rule, bool kActive>
+template <class Rule, Gradient kGradient>
 void update(const UpdateSlice& slice, const UpdateFactors& factors) {
   // Copies, which the loop cannot write; field by field, as wide loads of what was just stored would stall.
   UpdateSlice t;
@@ -78,13 +81,21 @@ void update(const UpdateSlice& slice, const UpdateFactors& factors) {
   t.n = slice.n;
   const UpdateFactors f = factors;
   size_t i = 0;
-  for (; i + kLanes <= t.n; i += kLanes) update_vector<Rule, kActive>(t, f, i, Whole{});
-  if (i < t.n) update_vector<Rule, kActive>(t, f, i, First{static_cast<int>(t.n - i)});
+  for (; i + kLanes <= t.n; i += kLanes) update_vector<Rule, kGradient>(t, f, i, Whole{});
+  if (i < t.n) update_vector<Rule, kGradient>(t, f, i, First{static_cast<int>(t.n - i)});
+}
+
+// Most gradients are not clipped, and these loops are bound by the multiplications.
+template <class Rule>
+void update_by_gradient(const UpdateSlice& slice, const UpdateFactors& factors) {
+  if (factors.clip == 1.f) update<Rule, Gradient::whole>(slice, factors);
+  else update<Rule, Gradient::scaled>(slice, factors);
 }
 
 template <class Rule>
 constexpr UpdateKernels make_kernels() {
-  return {Rule::kStates, update<Rule, true>, Rule::kIdleMatters ? update<Rule, false> : nullptr};
+  return {Rule::kStates, update_by_gradient<Rule>,
+          Rule::kIdleMatters ? update<Rule, Gradient::none> : nullptr};
 }
 
 DYC_INLINE V add_squares(V sum, const float* x) {
