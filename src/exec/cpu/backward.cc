@@ -14,7 +14,7 @@ void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
     for (const Launch& l : plan_.launches)
       if (l.far) zero_gradients(l.out, static_cast<size_t>(l.total));
   }
-  clearing_.begin(live_nodes, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone);
+  clearing_.begin(live, live_nodes, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone);
   if (graph_.offset_of(root) >= 0) grads()[graph_.offset_of(root)] = root_gradient;
   else if (graph_.node(base).flags & Node::requires_grad) parameter_target(base)[0] += root_gradient;
   run_backward(live, live_nodes);
@@ -36,7 +36,7 @@ void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vect
   while (!heads.empty()) {
     const uint32_t head = heads.back();
     heads.pop_back();
-    clearing_.before(head, end);
+    clearing_.before(head, end, live, live_nodes);
     const bool block = plan_.launches[head].fused > 0;
     bool whole = end - head > 1, any = false;
     for (uint32_t i = head; i < end; ++i) {

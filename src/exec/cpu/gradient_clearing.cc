@@ -8,18 +8,23 @@
 namespace dyc {
 
 // The gradient of a product that runs with its loss is never stored.
-void GradientClearing::clear(const Launch& l) const {
+void GradientClearing::clear(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) const {
   if (l.loss != kNone) return;
-  clear_floats(launches_.grads() + l.out, static_cast<size_t>(l.total));
+  if (live_nodes == l.count) return clear_floats(launches_.grads() + l.out, static_cast<size_t>(l.total));
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const LaunchReader::Item it = launches_.item(l, i);
+    if (live[it.id]) std::memset(launches_.grads() + it.out, 0, size_t{it.sig->size} * 4);
+  }
 }
 
-void GradientClearing::begin(const std::vector<uint32_t>& live_nodes, uint32_t root) {
+void GradientClearing::begin(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes,
+                             uint32_t root) {
   const uint32_t n = static_cast<uint32_t>(launches_.plan().launches.size());
   first_clear_.assign(n, kNone);
   if (launches_.full()) return;  // all is zero
   if (launches_.graph().values_arena.top() <= kInCache) {
     for (uint32_t i = 0; i < n; ++i)
-      if (live_nodes[i]) clear(launches_.plan().launches[i]);
+      if (live_nodes[i]) clear(launches_.plan().launches[i], live, live_nodes[i]);
     return;
   }
   next_clear_.resize(n);
@@ -39,7 +44,7 @@ void GradientClearing::begin(const std::vector<uint32_t>& live_nodes, uint32_t r
     const uint32_t reader = last_reader_[i];
     if (!live_nodes[i]) continue;
     if (reader == kNone || i == root || is_elsewhere(l)) {
-      clear(l);
+      clear(l, live, live_nodes[i]);
     } else {
       next_clear_[i] = first_clear_[reader];
       first_clear_[reader] = i;
@@ -47,10 +52,11 @@ void GradientClearing::begin(const std::vector<uint32_t>& live_nodes, uint32_t r
   }
 }
 
-void GradientClearing::before(uint32_t begin, uint32_t end) {
+void GradientClearing::before(uint32_t begin, uint32_t end, const std::vector<uint8_t>& live,
+                              const std::vector<uint32_t>& live_nodes) {
   for (uint32_t reader = begin; reader < end; ++reader)
     for (uint32_t i = first_clear_[reader]; i != kNone; i = next_clear_[i])
-      clear(launches_.plan().launches[i]);
+      clear(launches_.plan().launches[i], live, live_nodes[i]);
 }
 
 // Launches whose results `reader` may read: for each argument all those from its first offset to its last.

@@ -1,5 +1,6 @@
 // When gradients are zeroed: before the first launch that adds to them runs backward, which is the last one
-// that reads the values, so that the zeros are still in the cache.
+// that reads the values, so that the zeros are still in the cache. Of a launch that takes part with some of
+// its nodes only these are zeroed, as no other gradient is read: a chart has many scores, a loss few of them.
 #pragma once
 #include <utility>
 #include <vector>
@@ -14,12 +15,13 @@ class GradientClearing {
 
   // Zeroes the gradients of `root`, the launch that backward begins at, and of results that no launch reads;
   // those of other results are left to before(). Not for full gradients, which the caller zeroes.
-  void begin(const std::vector<uint32_t>& live_nodes, uint32_t root);
+  void begin(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes, uint32_t root);
   // Launches [begin, end) are about to run backward.
-  void before(uint32_t begin, uint32_t end);
+  void before(uint32_t begin, uint32_t end, const std::vector<uint8_t>& live,
+              const std::vector<uint32_t>& live_nodes);
 
  private:
-  void clear(const Launch& l) const;
+  void clear(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) const;
   void note_reader(uint32_t reader);
   std::pair<int64_t, int64_t> first_and_last(const Launch& l, uint32_t k) const;
 
