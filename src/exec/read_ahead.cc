@@ -47,16 +47,16 @@ void ReadAhead::find_site(Graph& graph, NodeId id, NodeId end, size_t most) {
 // computed.
 bool ReadAhead::unsettled(Graph& graph, NodeId id) const {
   const Node& n = graph.node(id);
-  if (graph.is_parameter(id)) return !graph.parameter_use(id).pinned;
-  if (graph.offsets()[id] >= 0) return false;
-  if (n.flags & Node::leaf || op_info(graph.sig(id).op).meta->kind == OpKind::lookup) return true;
+  const bool computed = graph.offsets()[id] >= 0;
+  if (n.flags & Node::leaf) return graph.is_parameter(id) ? !graph.parameter_use(id).pinned : !computed;
+  if (computed) return false;
+  if (n.n_args == 0) return op_info(graph.sig(id).op).meta->kind == OpKind::lookup;
+  const auto is_unsettled = [&](NodeId arg) {
+    if (arg >= first_) return unsettled_[arg - first_] != 0;
+    return (graph.node(arg).flags & Node::leaf) && graph.is_parameter(arg) && unsettled(graph, arg);
+  };
   const NodeId* args = graph.args(id);
-  for (uint32_t i = 0; i < n.n_args; ++i) {
-    const NodeId arg = args[i];
-    if (arg >= first_ ? unsettled_[arg - first_] != 0 : graph.is_parameter(arg) && unsettled(graph, arg))
-      return true;
-  }
-  return false;
+  return std::any_of(args, args + n.n_args, is_unsettled);
 }
 
 void ReadAhead::drop_unsettled(Graph& graph, NodeId first_pending) {
