@@ -6,6 +6,7 @@ namespace dyc {
 
 DeferredGradient& DeferredGradients::entry_for(const Operand& weight, int64_t m, int64_t k) {
   const NodeId node = weight.base >= 0 ? kNone : weight.node;
+  computed_ = computed_ || weight.base >= 0;
   for (uint32_t i = 0; i < n_; ++i) {
     DeferredGradient& d = all_[i];
     if (d.node == node && d.offset == weight.base && d.m == m && d.k == k) return d;

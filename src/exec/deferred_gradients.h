@@ -25,7 +25,12 @@ class DeferredGradients {
   void add(const Operand& weight, int64_t m, int64_t k, const Columns& dy, const Columns& x);
   // Is it of a parameter, and nothing else collected of the same?
   bool is_only(const DeferredGradient& d) const;
-  void clear() { n_ = 0; }
+  // Is there any of a computed weight?
+  bool any_computed() const { return computed_; }
+  void clear() {
+    n_ = 0;
+    computed_ = false;
+  }
   uint32_t size() const { return n_; }
   DeferredGradient& operator[](uint32_t i) { return all_[i]; }
 
@@ -34,6 +39,7 @@ class DeferredGradients {
 
   std::vector<DeferredGradient> all_;  // the first n_; others are kept for their memory
   uint32_t n_ = 0;
+  bool computed_ = false;
 };
 
 }  // namespace dyc

@@ -8,6 +8,7 @@
 namespace dyc {
 
 void Executor::run_deferred_of(const Launch& l) {
+  if (!deferred_.any_computed()) return;
   for (uint32_t i = 0; i < deferred_.size(); ++i) {
     DeferredGradient& d = deferred_[i];
     if (d.offset >= l.out && d.offset < l.out + l.total) run_deferred(d);

@@ -12,7 +12,7 @@ void LaunchWriter::begin(uint32_t first, uint32_t copies) {
 BucketCursor LaunchWriter::open(const BucketStats& all, bool far) {
   const Sig& s = graph_.sig_number(all.sig);
   const OpInfo& info = op_info(s.op);
-  Launch l;
+  Launch& l = plan_.launches.emplace_back();
   l.op = s.op;
   l.kind = info.meta->kind;
   l.sig = all.sig;
@@ -36,7 +36,6 @@ BucketCursor LaunchWriter::open(const BucketStats& all, bool far) {
     index_end_ += size_t{s.n_args} * all.count;
   }
   args_begin_.push_back(args);
-  plan_.launches.push_back(l);
   return cursor_at(static_cast<uint32_t>(plan_.launches.size() - 1));
 }
 

@@ -35,9 +35,15 @@ class CpuExecutor final : public Executor {
 
   void forward(uint32_t& next, uint32_t end) override {
     column_losses_.separate_read(next, end);
-    while (next < end) {
-      next = forward(next);
+    int64_t floats = 0;
+    for (uint32_t begin = next, first; next < end;) {
+      first = next;
+      next = forward(first);
+      floats += plan_.launches[first].total;
+      if (next - begin < kPolledLaunches && floats < kPolledFloats) continue;
       poll_script();
+      begin = next;
+      floats = 0;
     }
   }
   void refuse_reentry() override;

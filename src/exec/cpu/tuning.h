@@ -14,6 +14,11 @@ constexpr size_t kFlatGrain = 16384;        // floats of element-wise work
 // weights.
 constexpr int64_t kChunksPerThread = 4, kMostChunks = 64;
 
+// ---- signals of the script are looked for after so many launches, or results: asking for the time takes as
+// long as a small launch
+constexpr uint32_t kPolledLaunches = 16;
+constexpr int64_t kPolledFloats = 4096;
+
 // ---- ops that compute node by node
 constexpr uint32_t kFewArguments = 8;  // of a node, whose addresses are kept on the stack
 constexpr uint32_t kJoinedItems = 64;  // batch items of nodes that are computed as one
