@@ -118,10 +118,16 @@ void after_fork(bool child) {
   forking.unlock();
 }
 
-const cuda::Backend::Counters* device_counters() { return device ? &device->backend().counters : nullptr; }
+const cuda::Backend::Counters* device_counters() {
+  if (!device) return nullptr;
+  device->backend().read_times();
+  return &device->backend().counters;
+}
 
 void reset_device_counters() {
-  if (device) device->backend().counters = {};
+  if (!device) return;
+  device->backend().read_times();
+  device->backend().counters = {};
 }
 
 void measure_device(bool on) {

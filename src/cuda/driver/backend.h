@@ -61,7 +61,7 @@ class Allocator {
   virtual void release(uint64_t memory) noexcept = 0;
 };
 
-// 34 methods: all that is asked of a device, of which there are two, the driver and the emulation.
+// 35 methods: all that is asked of a device, of which there are two, the driver and the emulation.
 class Backend {
  public:
   using Address = uint64_t;  // of device memory; 0: none
@@ -157,8 +157,11 @@ class Backend {
         {};  // launches, steps of persistent kernels and calls of the library
   };
   Counters counters;
-  // Whether to time what the device does; costs a little for each launch. A backend may not be able to.
+  // Whether to time what the device does; costs a little for each launch. A backend may not be able to. A time
+  // begins when the device has what comes before it done: where it waits for the host, that is part of it.
   virtual void measure(bool) {}
+  // Adds the times of what is on the stream to the counters, and waits for it, while it is measured.
+  virtual void read_times() {}
 };
 
 // All kernels of kernels/, as the emulation has them.
