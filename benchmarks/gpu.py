@@ -10,7 +10,9 @@ models' cells through torch.compile (`compiled`). All sides have the same parame
 agree on the losses. A row is one configuration: medians of minibatches that differ from each other, from
 the first recorded node to the loss on the host (training: to updated parameters). `products` counts launches
 of matrix products by their kernel: for few columns, for middling and for large products, and cuBLAS; those
-whose weights a walk keeps on chip are among the first two.
+whose weights a walk keeps on chip are among the first two. `lists` counts lists of launches by the way they
+ran, launch by launch, as a graph or in a persistent kernel (exec/cuda/launch_choices.h). --compile compiles
+what a timed run needs, and times nothing.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ MINIBATCHES = 4  # that differ; a run goes through them again and again
 # Of matrix products on the device: by kernels for few columns, middling and large ones, and by cuBLAS.
 WAYS = ("few", "middle", "large", "library")
 WARM_UPS = 8  # passes over the minibatches, at most, until it is measured how to run launches
+COMPILING = 3  # passes after which all kernels are there: what is asked for meanwhile is compiled next
+LISTS = ("plain", "graph", "persistent")  # ways to run lists of launches
 RATE = 0.01  # of learning: small, so that sides stay together
 
 
@@ -121,11 +125,30 @@ class DynetSide:
 
     def settle(self, batches: list[list[Any]], train: bool) -> None:
         """Goes on until it is measured how lists of launches run the fastest, as far as that comes soon."""
-        for _ in range(WARM_UPS):
+        for _ in range(0 if self.like_dynet else WARM_UPS):
             if all(one["order"] for one in launch_choices(self.dy)):
                 break
-            for batch in batches:
-                self.run(batch, train)
+            self.run_and_compile(batches, train)
+
+    def run_and_compile(self, batches: list[list[Any]], train: bool) -> None:
+        from dynet_compat.cuda import background
+
+        for batch in batches:
+            self.run(batch, train)
+        background.wait()
+
+    def compile(self, batches: list[list[Any]], train: bool) -> None:
+        """Has all kernels made that settle() and what follows ask for; no time is measured and kept."""
+        options = self.dy._core._device_options
+        for persistent in (True, False):  # lists that are joined need no chains
+            options(measured=False, persistent=persistent)
+            for _ in range(COMPILING):
+                self.run_and_compile(batches, train)
+
+    def lists(self) -> dict[str, int]:
+        """Lists of launches that ran so far, by their way."""
+        told = launch_choices(self.dy)
+        return {way: sum(one["lists"][way] for one in told) for way in LISTS} if told else {}
 
     def facts(self, batches: list[list[Any]], train: bool) -> dict[str, float]:
         """Of a minibatch, from a pass of its own: seconds, launches and bytes; medians."""
@@ -216,6 +239,9 @@ class TorchSide:
     def settle(self, batches: list[list[Any]], train: bool) -> None:
         """There is nothing to choose."""
 
+    def lists(self) -> dict[str, int]:
+        return {}
+
     def facts(self, batches: list[list[Any]], train: bool) -> dict[str, float]:
         """What PyTorch's profiler counts on the device, for one minibatch."""
         if self.device != "cuda":
@@ -231,9 +257,11 @@ class TorchSide:
         return {"launches": float(len(kernels)), "operations": float(len(kernels)), "kernel": seconds}
 
 
-def sides_of(args: argparse.Namespace) -> list[str]:
-    """Those of the choice that this machine has."""
+def sides_of(args: argparse.Namespace, batch: int) -> list[str]:
+    """Those of the choice that this machine has, for this batch."""
     chosen = list(args.sides)
+    if args.torch_batches and batch not in args.torch_batches:
+        chosen = [side for side in chosen if side not in ("torch", "compiled")]
     if {"torch", "compiled"} & set(chosen):
         try:
             import torch  # noqa: F401
@@ -266,10 +294,13 @@ def measure(name: str, model: type[Model], size: int, batches: list[list[Any]], 
     with make_side(name, model, size, gpu) as side:
         losses = [side.run(batch, train) for batch in batches]  # warms up, too
         side.settle(batches, train)
+        before = side.lists()
         latency, count = medians(
             lambda i: side.run(batches[i % len(batches)], train), args.seconds, args.least
         )
-        return {"losses": losses, "latency": latency, "minibatches": count, **side.facts(batches, train)}
+        lists = {way: (n - before.get(way, 0)) / count for way, n in side.lists().items()}
+        return {"losses": losses, "latency": latency, "minibatches": count, "lists": lists,
+                **side.facts(batches, train)}  # fmt: skip
 
 
 def configurations(args: argparse.Namespace) -> Iterator[tuple[type[Model], str, int, bool]]:
@@ -292,6 +323,17 @@ def ideal(need: tuple[float, float], device: dict[str, Any]) -> float:
 def agree(rows: list[dict[str, Any]], tolerance: float) -> bool:
     first = rows[0]["losses"]
     return all(np.allclose(row["losses"], first, rtol=tolerance, atol=tolerance) for row in rows[1:])
+
+
+def compile_all(args: argparse.Namespace) -> None:
+    end = time.monotonic() + args.limit
+    for model, label, batch, train in configurations(args):
+        if time.monotonic() > end:
+            print(f"stopped after {args.limit:.0f} s", flush=True)
+            break
+        size = model.sizes[label]
+        with DynetSide(model, size, False) as side:
+            side.compile(minibatches(model, size, batch), train)
 
 
 def run_all(args: argparse.Namespace) -> dict[str, Any]:
@@ -320,7 +362,7 @@ def run_all(args: argparse.Namespace) -> dict[str, Any]:
         batches = minibatches(model, size, batch)
         need = work(model, size, batches, train)
         group = []
-        for name in sides_of(args):
+        for name in sides_of(args, batch):
             what = {"model": model.name, "size": label, "batch": batch, "training": train, "side": name}
             try:
                 row = {**what, **measure(name, model, size, batches, train, args, gpu)}
@@ -346,7 +388,7 @@ COLUMNS = ("build", "plan", "copy", "kernel")
 HEAD = (
     f"{'model':10}{'size':>6}{'batch':>6} {'phase':10}{'side':>9}{'ms':>10}{'x':>7}"
     + "".join(f"{name:>9}" for name in COLUMNS)
-    + f"{'launches':>10}{'products':>17}{'dev.ops':>9}{'gathered':>11}{'of peak':>9}"
+    + f"{'launches':>10}{'products':>17}{'lists':>12}{'dev.ops':>9}{'gathered':>11}{'of peak':>9}"
 )
 
 
@@ -366,6 +408,7 @@ def line(row: dict[str, Any], ours: dict[str, Any]) -> str:
         f"{1e3 * row['latency']:>10.2f}{row['latency'] / ours['latency']:>7.2f}{times}"
         f"{number(row.get('launches'), '.0f'):>10}"
         f"{'/'.join(number(row.get(f'{way} products'), '.0f') for way in WAYS):>17}"
+        f"{'/'.join(number(row['lists'].get(way), '.0f') for way in LISTS):>12}"
         f"{number(row.get('operations'), '.0f'):>9}"
         f"{number(share, '.2%'):>11}{number(row['roofline'], '.1%'):>9}"
     )
@@ -410,10 +453,13 @@ def arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument("--batches", nargs="+", type=int)
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=list(PHASES))
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--torch-batches", nargs="+", type=int, metavar="N",
+                        help="batches that PyTorch's sides run, too (default: all)")  # fmt: skip
     parser.add_argument("--seconds", type=float, help="for each side and configuration (default 1)")
     parser.add_argument("--least", type=int, help="minibatches to time at least (default 5)")
     parser.add_argument("--tolerance", type=float, default=1e-3, help="between losses of the sides, relative")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, two minibatches")
+    parser.add_argument("--compile", action="store_true", help="compile the kernels, and time nothing")
     parser.add_argument(
         "--limit", type=float, default=math.inf, help="no new configuration after so many seconds"
     )
@@ -450,6 +496,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         os.environ["DYNET_COMPAT_DEVICE"] = args.device
     sys.setrecursionlimit(10000)
     sys.argv = sys.argv[:1]  # the package reads its options there
+    if args.compile:
+        compile_all(args)
+        return 0
     result = run_all(args)
     print(json.dumps(clean(result["summary"]), indent=1))
     write(result, args.json)

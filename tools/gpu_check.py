@@ -8,28 +8,33 @@ every case of the op list, forward and backward, on the CPU and on the device, t
 ACRoBat's models, small, with launches one by one, as steps of persistent kernels, and with weights kept on
 chip: equal bit for bit. `examples`: every example trains to the same losses. `tests`: the test
 suite with DYNET_COMPAT_DEVICE set. `sanitizer`: compute-sanitizer over the cases, as many as its time allows:
-memcheck, racecheck and synccheck. `benchmark`: benchmarks/gpu.py. A table, and all of it as JSON, which is
-written after each part. `--plan` says what would run here, and runs nothing. Exit status 0 if all is well, 1
-if not, 2 where there is no GPU to check.
+memcheck, racecheck and synccheck, side by side. `benchmark`: benchmarks/gpu.py, for all models side by side
+until their kernels are compiled, then model by model. A table, and all of it as JSON, which is written after
+each part, and in the last two whenever there is more. A part that is out of time is interrupted and reports
+what it has; all of them together have 15 minutes. `--plan` says what would run here, and runs nothing. Exit
+status 0 if all is well, 1 if not, 2 where there is no GPU to check.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import importlib
 import json
 import os
 import random
 import re
 import shutil
+import signal as signals
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from signal import SIGINT, SIGKILL
+from signal import SIGINT, SIGKILL, SIGTERM
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,11 +44,13 @@ TESTS = ROOT / "tests"
 TOLERANCE = 1e-5
 # Test folders in the order of their length; those that say nothing of a device are left out.
 FOLDERS = ("ops", "graph", "model", "fibers", "io", "apps", "threads", "cuda")
-# Seconds, a quarter of an hour together.
-LIMITS = {"micro": 60, "kernels": 100, "cases": 90, "persistent": 100, "examples": 90, "tests": 170,
-          "sanitizer": 90, "benchmark": 190}  # fmt: skip
+# Seconds, a quarter of an hour together. Children are to end by themselves some seconds before: see child().
+LIMITS = {"micro": 30, "kernels": 50, "cases": 70, "persistent": 80, "examples": 80, "tests": 240,
+          "sanitizer": 90, "benchmark": 240}  # fmt: skip
 WAYS = ("plain", "graph", "persistent")  # to run launches; the first is what remains without the others
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
+COMPILING = 0.4  # the benchmark's share of its time, at most, in which kernels are compiled
+SAVED_EACH = 5.0  # seconds, arrays of cases: a run that is cut off leaves them
 
 
 class Step(NamedTuple):
@@ -55,10 +62,13 @@ class Step(NamedTuple):
     facts: dict[str, Any] = {}
 
 
+Tell = Callable[[Step], None]  # takes what a part has found so far, for the report
+
+
 # ---------------------------------------------------------------- constants
 
 
-def check_micro(device: str, limit: float) -> Step:
+def check_micro(device: str, limit: float, _: Tell) -> Step:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "micro.json"
         command = [str(ROOT / "tools" / "gpu_micro.py"), "--json", str(file), "--seconds", str(limit / 2)]
@@ -94,13 +104,13 @@ def compile_part(part: int, parts: int) -> int:
     return count
 
 
-def check_kernels(device: str, limit: float) -> Step:
+def check_kernels(device: str, limit: float, _: Tell) -> Step:
     if device in ("cpu", "emulation"):
         return Step("kernels", True, "left out: the device has none of NVRTC")
     parts = max(1, min(16, os.cpu_count() or 1))
     with concurrent.futures.ThreadPoolExecutor(parts) as pool:
         commands = [[__file__, "--compile", str(part), str(parts)] for part in range(parts)]
-        made = list(pool.map(lambda command: child(command, device, limit + 60), commands))
+        made = list(pool.map(lambda command: child(command, device, limit), commands))
     bad = [last_line(done) for done in made if done.returncode]
     count = sum(int(done.stdout.split()[-1]) for done in made if not done.returncode)
     return Step("kernels", not bad, f"{count} compiled by {parts} processes" if not bad else bad[0])
@@ -109,7 +119,7 @@ def check_kernels(device: str, limit: float) -> Step:
 # ---------------------------------------------------------------- the cases, on one device
 
 
-def case_results(seconds: float) -> dict[str, np.ndarray[Any, Any]]:
+def write_cases(file: str, seconds: float) -> None:
     """Values and gradients of all cases, as far as the time allows, in an order that mixes ops."""
     sys.path.insert(0, str(TESTS))
     dy = importlib.import_module("dynet_compat")
@@ -117,16 +127,29 @@ def case_results(seconds: float) -> dict[str, np.ndarray[Any, Any]]:
     runner = importlib.import_module("support.runner")
     order = list(enumerate(cases))
     random.Random(1).shuffle(order)
-    end, found = time.monotonic() + seconds, {}
+    found: dict[str, np.ndarray[Any, Any]] = {}
+    saved = time.monotonic()
+    end = saved + seconds
     for at, case in order:
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             break
+        if now > saved + SAVED_EACH:
+            save(file, found)
+            saved = time.monotonic()
         result = runner.evaluate(dy, case)
         found[f"{at} value"] = result.value
         for n, gradient in enumerate(result.grads):
             if gradient is not None:
                 found[f"{at} gradient {n}"] = gradient
-    return found
+    save(file, found)
+
+
+def save(file: str, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+    """Whole at any time."""
+    part = file + ".part.npz"
+    np.savez(part, **arrays)  # type: ignore[arg-type]
+    os.replace(part, file)
 
 
 def distance(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
@@ -143,23 +166,47 @@ def distance(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
 
 
 def child(arguments: list[str], device: str, limit: float, before: tuple[str, ...] = ()) -> Any:
-    """A process of ours that computes on a device. What runs once is not worth persistent kernels."""
-    repeats = Path(arguments[0]).name in ("gpu.py", "gpu_micro.py")
-    persistent = "1" if "--models" in arguments else "3" if repeats else "0"
-    env = {"DYNET_COMPAT_PERSISTENT": persistent, **os.environ, "DYNET_COMPAT_DEVICE": device}
+    """A process of ours that computes on a device. What runs once is not worth persistent kernels; the
+    benchmark has the default. After `limit` seconds it is interrupted, and some seconds later killed."""
+    persistent = {"gpu.py": {}, "gpu_micro.py": {"DYNET_COMPAT_PERSISTENT": "3"}}.get(
+        Path(arguments[0]).name, {"DYNET_COMPAT_PERSISTENT": "1" if "--models" in arguments else "0"}
+    )
+    env = {**persistent, **os.environ, "DYNET_COMPAT_DEVICE": device}
     command = [*before, sys.executable, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, env=env, cwd=ROOT, **pipes) as process:
+    if stopping.is_set():
+        raise KeyboardInterrupt
+    # A session of its own: what it starts ends with it, and holds no pipe longer than that.
+    with subprocess.Popen(command, text=True, env=env, cwd=ROOT, start_new_session=True, **pipes) as process:
+        running.add(process.pid)
         for signal, patience in ((SIGINT, limit), (SIGKILL, 10.0)):  # interrupted, pytest says what it found
             try:
                 out, err = process.communicate(timeout=patience)
                 break
             except subprocess.TimeoutExpired:
-                process.send_signal(signal)
+                signal_group(process.pid, signal)
         else:
             out, err = process.communicate()
+        running.discard(process.pid)
     late = "" if process.returncode >= 0 and signal == SIGINT else f"\nno end within {limit:.0f} s"
     return subprocess.CompletedProcess(command, process.returncode, out, err + late)
+
+
+running: set[int] = set()  # process groups of children
+stopping = threading.Event()
+
+
+def signal_group(group: int, signal: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal)
+
+
+def stop(number: int, _: Any) -> None:
+    """Ctrl-C, and the end of a time limit: children are in sessions of their own, and end with us."""
+    stopping.set()
+    for group in list(running):
+        signal_group(group, SIGKILL)
+    raise KeyboardInterrupt if number == SIGINT else SystemExit(128 + number)
 
 
 def last_line(done: Any) -> str:
@@ -167,13 +214,19 @@ def last_line(done: Any) -> str:
     return lines[-1] if lines else f"ended with {done.returncode}"
 
 
-def check_cases(device: str, limit: float) -> Step:
+def check_cases(device: str, limit: float, _: Tell) -> Step:
     with tempfile.TemporaryDirectory() as folder:
         files = [(name, str(Path(folder) / f"{i}.npz")) for i, name in enumerate(("cpu", device))]
-        for name, file in files:
-            done = child([__file__, "--cases", file, "--seconds", str(limit)], name, limit + 60)
-            if done.returncode:
-                return Step("cases", False, f"on {name}: {last_line(done)}")
+
+        def run(job: tuple[str, str]) -> Any:
+            seconds = 0.7 * limit  # the rest is for starting
+            arguments = [__file__, "--cases", job[1], "--seconds", str(seconds)]
+            return child(arguments, job[0], max(limit, seconds + 20))
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for (name, _file), done in zip(files, pool.map(run, files)):
+                if done.returncode:
+                    return Step("cases", False, f"on {name}: {last_line(done)}")
         cpu, other = (dict(np.load(file)) for _, file in files)
     distances = {key: distance(value, other[key]) for key, value in cpu.items() if key in other}
     bad = sorted((key for key, d in distances.items() if not d <= TOLERANCE), key=lambda k: -distances[k])
@@ -212,7 +265,7 @@ def model_results(name: str, persistent: bool, keep_weights: bool) -> dict[str, 
     return found
 
 
-def check_persistent(device: str, limit: float) -> Step:
+def check_persistent(device: str, limit: float, _: Tell) -> Step:
     """Off; on, which runs the same tiles; on with kept weights."""
     if device == "cpu":
         return Step("persistent", True, "left out: the device has none")
@@ -247,16 +300,19 @@ def compared_models(found: list[dict[str, np.ndarray[Any, Any]]], syncs: int) ->
 # ---------------------------------------------------------------- the other parts
 
 
-def check_examples(device: str, limit: float) -> Step:
+def check_examples(device: str, limit: float, _: Tell) -> Step:
     sys.path.insert(0, str(TESTS))
     examples = importlib.import_module("support.examples")
-    worst: dict[str, float] = {}
-    for name in examples.SCRIPTS:
-        found = []
-        for where in ("cpu", device):
-            done = examples.train(name, False, autobatch=1, environment={"DYNET_COMPAT_DEVICE": where})
-            found.append(np.array(done["losses"]))
-        worst[name] = distance(found[0], found[1])
+
+    def losses(job: tuple[str, str]) -> np.ndarray[Any, Any]:
+        environment = {"DYNET_COMPAT_DEVICE": job[1]}
+        done = examples.train(job[0], False, autobatch=1, environment=environment, limit=limit)
+        return np.array(done["losses"])
+
+    names = list(examples.SCRIPTS)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        found = list(pool.map(losses, [(name, where) for name in names for where in ("cpu", device)]))
+    worst = {name: distance(found[2 * i], found[2 * i + 1]) for i, name in enumerate(names)}
     bad = [name for name, d in worst.items() if not d <= 1e-4]  # of ten steps of training
     return Step(
         "examples", not bad, f"{len(worst)} train alike" if not bad else f"losses differ: {bad}", worst
@@ -268,7 +324,7 @@ def counted(output: str) -> dict[str, int]:
     return {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)", output)}
 
 
-def check_tests(device: str, limit: float) -> Step:
+def check_tests(device: str, limit: float, _: Tell) -> Step:
     """Each process takes one test in so many; what has not run at the limit is left out."""
     parts = os.cpu_count() or 1
     folders = [f"tests/{folder}" for folder in FOLDERS]
@@ -290,56 +346,105 @@ def check_tests(device: str, limit: float) -> Step:
     return Step("tests", not names and total["passed"] > 0, text, {"counts": counts, "failed": names[:200]})
 
 
-def check_sanitizer(device: str, limit: float) -> Step:
+def check_sanitizer(device: str, limit: float, tell: Tell) -> Step:
     program = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
     if program is None:
         return Step("sanitizer", True, "left out: compute-sanitizer is not installed")
-    told = [sanitize(program, tool, device, limit / len(SANITIZERS)) for tool in SANITIZERS]
-    return Step("sanitizer", all(ok for ok, _ in told), "; ".join(text for _, text in told))
+    step = Step("sanitizer", False, "no tool has ended")
+    found: list[tuple[bool, str, str]] = []
+    with concurrent.futures.ThreadPoolExecutor(len(SANITIZERS)) as pool:
+        works = [pool.submit(sanitize, program, tool, device, limit) for tool in SANITIZERS]
+        for work in concurrent.futures.as_completed(works):
+            found.append(work.result())
+            ok = len(found) == len(works) and all(well for well, _, _ in found)
+            step = Step("sanitizer", ok, "; ".join(text for _, text, _ in found),
+                        {"output": [output for _, _, output in found]})  # fmt: skip
+            tell(step)
+    return step
 
 
-def sanitize(program: str, tool: str, device: str, limit: float) -> tuple[bool, str]:
+def sanitize(program: str, tool: str, device: str, limit: float) -> tuple[bool, str, str]:
+    """Whether all is well, in words, and the end of what was printed. Arrays that were made before it was cut
+    off count; without any, nothing has been looked at, whatever the tool says."""
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "cases.npz")
         options = (program, "--tool", tool, "--error-exitcode", "9")
-        done = child([__file__, "--cases", file, "--seconds", str(limit * 0.7)], device, limit + 20, options)
+        done = child([__file__, "--cases", file, "--seconds", str(limit * 0.6)], device, limit - 12, options)
         arrays = len(np.load(file).files) if os.path.exists(file) else 0
-    errors = re.search(r"(ERROR|RACECHECK) SUMMARY: (\d+) (error|hazard)", done.stdout + done.stderr)
-    ok = done.returncode == 0 and errors is not None and errors.group(2) == "0"
-    return ok, f"{tool}: {arrays} arrays, {errors.group(0) if errors else last_line(done)}"
+    output = done.stdout + done.stderr
+    errors = re.search(r"(ERROR|RACECHECK) SUMMARY: (\d+) (error|hazard)s?", output)
+    ok = arrays > 0 and done.returncode == 0 and errors is not None and errors.group(2) == "0"
+    told = f"{tool}: {arrays} arrays, {errors.group(0) if errors else last_line(done)}"
+    if done.returncode:
+        plain = [line for line in output.splitlines() if line.strip("= ") and "SUMMARY" not in line]
+        told += f", ended with {done.returncode}: {' / '.join(line.strip() for line in plain[-2:])}"
+    return ok, told, output[-4000:]
 
 
-def check_benchmark(device: str, limit: float) -> Step:
+BENCHMARK = ROOT / "benchmarks" / "gpu.py"
+
+
+def check_benchmark(device: str, limit: float, tell: Tell) -> Step:
+    end = time.monotonic() + limit - 12
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "gpu.json"
-        options = [
-            "--seconds",
-            "0.3",
-            "--least",
-            "3",
-            "--batches",
-            "8",
-            "64",
-            "--sides",
-            "ours",
-            "dynet",
-            "torch",
-        ]
-        if device == "cpu" or device == "emulation":  # shows that it runs, not how fast
-            options = ["--quick", "--sides", "ours", "dynet"]
-        command = [str(ROOT / "benchmarks" / "gpu.py"), *options, "--limit", str(limit), "--json", str(file)]
-        done = child(command, device, limit + 60)
-        if not file.exists():
-            return Step("benchmark", False, last_line(done))
-        result = json.loads(file.read_text(encoding="utf-8"))
-    print(done.stdout, flush=True)
+        if device in ("cpu", "emulation"):  # shows that it runs, not how fast
+            options, sides = ["--quick"], ["ours", "dynet"]
+        else:
+            options, sides = ["--batches", "8", "64", "--torch-batches", "8"], ["ours", "dynet", "torch"]
+            compile_models(device, COMPILING * limit, options)
+        timed = [*options, "--seconds", "0.15", "--least", "3", "--sides", *sides]
+        step = Step("benchmark", False, "no model has ended")
+        names = model_names()
+        results: list[dict[str, Any]] = []
+        well = True
+        for i, name in enumerate(names):
+            file = Path(folder) / f"{name}.json"
+            seconds = (end - time.monotonic()) / (len(names) - i)
+            command = [str(BENCHMARK), *timed, "--models", name, "--limit", str(0.75 * seconds)]
+            done = child([*command, "--json", str(file)], device, max(seconds, 1.0))
+            print(done.stdout if not i else done.stdout.partition("\n")[2], end="", flush=True)
+            well = well and done.returncode == 0
+            if file.exists():
+                results.append(json.loads(file.read_text(encoding="utf-8")))
+            else:
+                print(f"{name}: {last_line(done)}", flush=True)
+            step = benchmark_step(results, well and i + 1 == len(names))
+            tell(step)
+    return step
+
+
+def compile_models(device: str, limit: float, options: list[str]) -> None:
+    """All models side by side, so that their kernels are compiled on all cores."""
+    names = model_names()
+
+    def run(name: str) -> Any:
+        command = [str(BENCHMARK), *options, "--compile", "--models", name, "--limit", str(0.7 * limit)]
+        return child(command, device, limit)
+
+    with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+        for name, done in zip(names, pool.map(run, names)):
+            if done.returncode:
+                print(f"{name}, compiling: {last_line(done)}", flush=True)
+
+
+def benchmark_step(results: list[dict[str, Any]], ok: bool) -> Step:
+    """The models' results as one."""
+    sys.path.insert(0, str(BENCHMARK.parent))
+    summary = importlib.import_module("gpu").summary
+    rows = [row for result in results for row in result["rows"]]
+    choices = {one["kernels"]: one for result in results for one in result.get("choices", [])}
+    whole = {**(results[0] if results else {}), "rows": rows, "choices": list(choices.values()),
+             "disagree": [wrong for result in results for wrong in result["disagree"]]}  # fmt: skip
+    # JSON has no nan.
+    whole["summary"] = summary([{k: v for k, v in row.items() if v is not None} for row in rows])
     told = [f"{side}: {entry['speedup']:.2f}x, least {entry['least']:.2f}x"
-            for side, entry in result["summary"].items() if isinstance(entry, dict)]  # fmt: skip
-    ways = {way: sum(row.get(f"{way} products") or 0 for row in result["rows"] if row["side"] == "ours")
+            for side, entry in whole["summary"].items() if isinstance(entry, dict)]  # fmt: skip
+    mine = [row for row in rows if row["side"] == "ours"]
+    ways = {way: sum(row.get(f"{way} products") or 0 for row in mine)
             for way in ("few", "middle", "large", "library")}  # fmt: skip
     told.append("products: " + ", ".join(f"{count:.0f} {way}" for way, count in ways.items()))
-    told += fastest(result.get("choices", []))
-    return Step("benchmark", done.returncode == 0, "; ".join(told) or last_line(done), result)
+    told += fastest(whole["choices"])
+    return Step("benchmark", ok, "; ".join(told), whole)
 
 
 def fastest(choices: list[dict[str, Any]]) -> list[str]:
@@ -354,7 +459,7 @@ def fastest(choices: list[dict[str, Any]]) -> list[str]:
     return [told, *(f"never the fastest, so it may be removed: {way}" for way in never)]
 
 
-STEPS: dict[str, Callable[[str, float], Step]] = {
+STEPS: dict[str, Callable[[str, float, Tell], Step]] = {
     "micro": check_micro,
     "kernels": check_kernels,
     "cases": check_cases,
@@ -426,13 +531,17 @@ def run(
     for name in names:
         print(f"== {name}", flush=True)
         start = time.monotonic()
+
+        def row(step: Step, start: float = start) -> dict[str, Any]:
+            return {**step._asdict(), "seconds": round(time.monotonic() - start, 1)}
+
         try:
-            step = STEPS[name](device, LIMITS[name] * scale)
+            tell = lambda part, row=row: report([*rows, row(part)], False)  # noqa: E731
+            step = STEPS[name](device, LIMITS[name] * scale, tell)
         except Exception as error:  # noqa: BLE001 - the other parts are still of use
             step = Step(name, False, f"{type(error).__name__}: {error}".splitlines()[0])
-        row = {**step._asdict(), "seconds": round(time.monotonic() - start, 1)}
         print(f"   {'ok' if step.ok else 'NOT WELL'}: {step.text}", flush=True)
-        rows.append(row)
+        rows.append(row(step))
         report(rows, len(rows) == len(names))
     return rows, all(row["ok"] for row in rows)
 
@@ -455,7 +564,7 @@ def main() -> int:
         return 0
     if args.cases:
         sys.argv = sys.argv[:1]
-        np.savez(args.cases, **case_results(args.seconds))
+        write_cases(args.cases, args.seconds)
         return 0
     if args.models:
         sys.argv = sys.argv[:1]
@@ -465,6 +574,8 @@ def main() -> int:
     if args.plan:
         plan(args.device, args.steps, args.scale)
         return 0
+    for number in (SIGINT, SIGTERM):
+        signals.signal(number, stop)
     about, reason = usable(args.device)
     if reason:
         print(f"gpu-check: {reason}", file=sys.stderr)

@@ -93,6 +93,9 @@ pybind11::list choices() {
     d["kernels"] = set.name;
     d["order"] = order;
     d["microseconds"] = microseconds;
+    pybind11::dict lists;
+    for (size_t way = 0; way < kLaunchWays; ++way) lists[kLaunchWayNames[way]] = set.lists[way];
+    d["lists"] = lists;
     all.append(d);
   }
   return all;
@@ -190,7 +193,8 @@ void add_devices(pybind11::module_& m) {
         "few, "
         "middle, large, library, or \"\" for the fastest.");
   m.def("_launch_choices", &choices,
-        "Of each set of kernels, on a GPU: the fastest ways to run them (exec/cuda/launch_choices.h).");
+        "Of each set of kernels, on a GPU: the fastest ways to run them, and how many lists ran in each "
+        "(exec/cuda/launch_choices.h).");
   m.def(
       "_kernel_sources",
       [] {

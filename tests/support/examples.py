@@ -36,6 +36,7 @@ def train(
     seed: int = SEED,
     environment: Optional[dict[str, str]] = None,
     command: Optional[list[str]] = None,
+    limit: float = 180,
 ) -> dict[str, Any]:
     """Run one example in a process of its own and return what it writes with --losses."""
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +66,7 @@ def train(
             [*(command or [sys.executable]), *arguments],
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=limit,
             env={**os.environ, **(environment or {})},
             check=False,
         )

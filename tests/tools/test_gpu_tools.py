@@ -57,6 +57,7 @@ def test_benchmark_on_the_cpu(tmp_path: Path) -> None:
     assert result["disagree"] == [] and result["device"] == {"name": "cpu"}
     for row in rows:
         assert row["latency"] > 0 and row["launches"] > 0 and row["flops"] > 0 and row["minibatches"] == 2
+        assert row["lists"] == {}, "nothing is chosen on the CPU"
         assert {"build", "plan", "copy", "kernel", "gathered", "operands"} <= set(row)
     assert result["summary"]["dynet training"]["configurations"] == 7
     table = [line for line in done.stdout.splitlines() if re.match(r"[\w-]+ +quick", line)]
@@ -129,7 +130,20 @@ def test_work_is_counted(models: Any) -> None:
     assert gpu.work(model, 256, [[[(1, 2)] * 10]], True)[0] == 3 * flops
 
 
+def test_pytorch_may_run_some_batches_only() -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    gpu = importlib.import_module("gpu")
+    args = gpu.arguments(["--batches", "8", "64", "--sides", "ours", "torch", "--torch-batches", "8"])
+    told = {batch: gpu.sides_of(args, batch) for batch in args.batches}
+    assert told[64] == ["ours"] and told[8][0] == "ours"
+    assert gpu.arguments([]).torch_batches is None
+
+
 # ---------------------------------------------------------------- the check
+
+
+def untold(_: Any) -> None:
+    """Nobody wants to know what a part has so far."""
 
 
 def test_no_gpu_is_one_line() -> None:
@@ -171,7 +185,7 @@ def test_a_difference_is_found(gpu_check: Any, tmp_path: Path, monkeypatch: pyte
         return subprocess.CompletedProcess(arguments, 0, "", "")
 
     monkeypatch.setattr(gpu_check, "child", spoiled)
-    step = gpu_check.check_cases("gpu", 1.0)
+    step = gpu_check.check_cases("gpu", 1.0, untold)
     assert not step.ok and step.facts["beyond"] == ["5 gradient 0"] and "2 arrays of 2 cases" in step.text
 
 
@@ -222,18 +236,122 @@ def test_a_part_that_breaks_leaves_a_whole_report(
 ) -> None:
     file, seen = tmp_path / "report.json", []
 
-    def cut_off(device: str, limit: float) -> Any:
+    def cut_off(device: str, limit: float, tell: Any) -> Any:
+        tell(gpu_check.Step("tests", True, "so far"))
         seen.append(json.loads(file.read_text(encoding="utf-8")))
         raise KeyboardInterrupt
 
-    steps = {"cases": lambda device, limit: gpu_check.Step("cases", True, "fine"), "tests": cut_off}
+    steps = {"cases": lambda device, limit, tell: gpu_check.Step("cases", True, "fine"), "tests": cut_off}
     monkeypatch.setattr(gpu_check, "STEPS", steps)
     with pytest.raises(KeyboardInterrupt):
         report_of = lambda rows, whole: gpu_check.write_report(str(file), "a GPU", rows, whole)  # noqa: E731
         gpu_check.run("gpu", ["cases", "tests"], 1.0, report_of)
     report = json.loads(file.read_text(encoding="utf-8"))
     assert seen == [report] and not report["complete"] and not report["ok"]
-    assert [part["name"] for part in report["parts"]] == ["cases"]
+    assert [(part["name"], part["text"]) for part in report["parts"]] == [
+        ("cases", "fine"),
+        ("tests", "so far"),
+    ]
+
+
+SANITIZER = """#!{python}
+import os, subprocess, sys
+tool, command = sys.argv[2], sys.argv[sys.argv.index("9") + 1:]
+if "{runs}":
+    done = subprocess.run(command)
+    what = "RACECHECK SUMMARY: 0 hazards" if tool == "racecheck" else "ERROR SUMMARY: {errors} errors"
+    print("=========", what)
+    sys.exit(done.returncode or (9 if "{errors}" != "0" else 0))
+print("========= Error: no process\\n========= ERROR SUMMARY: 0 errors")
+"""
+
+
+def sanitizer(folder: Path, gpu_check: Any, monkeypatch: pytest.MonkeyPatch, runs: str, errors: int) -> None:
+    program = folder / "compute-sanitizer"
+    program.write_text(SANITIZER.format(python=sys.executable, runs=runs, errors=errors), encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(gpu_check.shutil, "which", lambda name: str(program))
+
+
+@pytest.mark.parametrize(("runs", "errors"), [("yes", 0), ("yes", 2), ("", 0)])
+def test_sanitizers(
+    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: str, errors: int
+) -> None:
+    """One that says nothing is wrong because nothing ran is not believed."""
+    sanitizer(tmp_path, gpu_check, monkeypatch, runs, errors)
+    told: list[Any] = []
+    step = gpu_check.check_sanitizer("cpu", 30.0 if runs else 12.5, told.append)
+    assert step.ok == (runs != "" and errors == 0), step.text
+    assert len(told) == 3 and told[-1] == step and not told[0].ok and not told[1].ok
+    assert step.text.count(": 0 arrays") == (0 if runs else 3), step.text
+    if errors:
+        assert "2 errors, ended with 9" in step.text
+
+
+def test_what_a_sanitizer_is_cut_off_from_counts(
+    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that does not end is killed with all that it started, and its arrays are there."""
+    sanitizer(tmp_path, gpu_check, monkeypatch, "yes", 0)
+    child = gpu_check.child
+    endless = "import gpu_check as g; g.SAVED_EACH = 0.05; g.write_cases({file!r}, 1e9)"
+
+    def cut_off(arguments: list[str], device: str, limit: float, before: tuple[str, ...] = ()) -> Any:
+        code = endless.format(file=arguments[2])
+        return child(["-c", code], device, 8.0, before)
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tools"))
+    monkeypatch.setattr(gpu_check, "child", cut_off)
+    ok, told, _ = gpu_check.sanitize(str(tmp_path / "compute-sanitizer"), "memcheck", "cpu", 30.0)
+    assert not ok and re.match(r"memcheck: [1-9]\d+ arrays, .*", told), told
+
+
+def test_models_of_the_benchmark_are_told_as_they_end(
+    gpu_check: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First all are compiled, then one is timed after the other; one that fails leaves the others."""
+    commands: list[list[str]] = []
+
+    def child(arguments: list[str], device: str, limit: float, before: tuple[str, ...] = ()) -> Any:
+        commands.append(arguments)
+        name = arguments[arguments.index("--models") + 1]
+        if "--compile" in arguments or name == "BiRNN":
+            return subprocess.CompletedProcess(arguments, 1, "", "no memory")
+        what = {"model": name, "size": "small", "batch": 8, "training": False, "few products": None}
+        rows = [{**what, "side": "ours", "latency": 1.0}, {**what, "side": "dynet", "latency": 3.0}]
+        choices = [{"kernels": "tanh", "order": ["plain"]}, {"kernels": name, "order": ["graph", "plain"]}]
+        result = {"rows": rows, "disagree": [], "choices": choices, "summary": {}, "device": {}}
+        Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(result), encoding="utf-8")
+        return subprocess.CompletedProcess(arguments, 0, "head\nrow\n", "")
+
+    monkeypatch.setattr(gpu_check, "child", child)
+    told: list[Any] = []
+    step = gpu_check.check_benchmark("cuda:0", 100.0, told.append)
+    assert [("--compile" in c) for c in commands] == [True] * 7 + [False] * 7
+    assert all(c[c.index("--torch-batches") + 1] == "8" for c in commands)
+    assert len(told) == 7 and told[-1] == step and not step.ok
+    assert [len(one.facts["rows"]) for one in told] == [2, 4, 4, 6, 8, 10, 12]
+    assert step.facts["summary"]["dynet inference"] == {
+        "configurations": 6,
+        "speedup": pytest.approx(3.0),
+        "least": 3.0,
+    }
+    assert "fastest of 7 sets of kernels: 1 plain, 6 graph, 0 persistent" in step.text
+    json.dumps(step.facts, allow_nan=False)
+
+
+def test_the_benchmark_on_the_emulation(gpu_check: Any, tmp_path: Path) -> None:
+    """All models in processes of their own, as one table; the ways that lists ran are told row by row."""
+    file = tmp_path / "check.json"
+    options = ("--device", "emulation", "--steps", "benchmark", "--json", str(file))
+    done = run("tools/gpu_check.py", *options, env={"DYNET_COMPAT_EMULATION": "times=4:2:9"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    (part,) = json.loads(file.read_text(encoding="utf-8"))["parts"]
+    rows = part["facts"]["rows"]
+    assert part["ok"] and {row["model"] for row in rows} == MODELS and len(rows) == 7 * 2 * 2
+    assert all(sum(row["lists"].values()) > 0 for row in rows if row["side"] == "ours"), rows
+    assert len([line for line in done.stdout.splitlines() if line.startswith("model ")]) == 1
+    assert "sets of kernels: " in part["text"]
 
 
 def test_constants_are_kept_one_by_one(tmp_path: Path) -> None:

@@ -141,6 +141,14 @@ def is_compiled(file: str, expressions: Sequence[str], architecture: int, driver
     return not work.is_alive()
 
 
+def wait() -> None:
+    """Until nothing is being compiled any more."""
+    with _lock:
+        works = list(_works.values())
+    for work in works:
+        work.join()
+
+
 def take(file: str, expressions: Sequence[str], architecture: int, driver: int) -> list[CompiledKernels]:
     """As `compile_kernels`, or what was compiled in the background."""
     key = _key(file, expressions, architecture, driver)

@@ -61,6 +61,12 @@ LaunchWay LaunchChoices::choose(Set& set, Ways ways) {
     set.questions += !ways.graph;
     settle(set, ways);
   }
+  const LaunchWay way = best(set, ways);
+  ++set.lists[number(way)];
+  return way;
+}
+
+LaunchWay LaunchChoices::best(const Set& set, Ways ways) {
   const bool has[kLaunchWays] = {true, ways.graph, ways.persistent};
   for (const LaunchWay way : set.order)
     if (has[number(way)]) return way;

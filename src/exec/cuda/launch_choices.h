@@ -30,9 +30,10 @@ class LaunchChoices {
   struct Set {
     std::string name;
     std::array<Timed, kLaunchWays> timed = {};
-    uint32_t questions = 0;             // lists that could be no graph yet
-    std::vector<LaunchWay> order = {};  // from the fastest to plain; empty: not known yet
-    bool wants(LaunchWay way) const;    // is it in the order, or may it be?
+    std::array<uint64_t, kLaunchWays> lists = {};  // that were run in each way
+    uint32_t questions = 0;                        // lists that could be no graph yet
+    std::vector<LaunchWay> order = {};             // from the fastest to plain; empty: not known yet
+    bool wants(LaunchWay way) const;               // is it in the order, or may it be?
   };
   // How a list can be run now, besides launch by launch. `later`: its persistent kernels are to be compiled.
   struct Ways {
@@ -66,6 +67,7 @@ class LaunchChoices {
   Set& add(const Ids& ids, std::string name);
   void read();
   void settle(Set& set, Ways ways);
+  static LaunchWay best(const Set& set, Ways ways);
 
   cuda::Backend& backend_;
   const DeviceOptions& options_;
