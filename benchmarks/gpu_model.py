@@ -5,9 +5,10 @@
 
 The counts are exact: the emulation runs the models, small, with the structure that they have at full size,
 and counts steps, products, waits for other blocks, uploads and downloads; operations are counted at full
-size. The constants are guesses for an H100 until `make gpu-check` has measured them (`--constants` reads
-them from its report). A row is one configuration of inference: milliseconds of the host and of the device,
-with launches one by one, as a graph and in persistent kernels, what dominates, and the same for DyNet's way.
+size. The constants are of an H100 80GB HBM3 with a Xeon of 16 cores (CUDA 13.0, Python 3.12), measured where
+it says so; `--constants` reads others from the report of `make gpu-check`. A row is one configuration of
+inference: milliseconds of the host and of the device, with launches one by one, as a graph and in persistent
+kernels, what dominates, and the same for DyNet's way.
 """
 
 from __future__ import annotations
@@ -23,24 +24,25 @@ from typing import Any, NamedTuple, Optional
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from models import MODELS, Model
 
-# Microseconds but where the name says otherwise; what the micro-benchmarks of gpu-check measure has `*`.
+# Microseconds but where the name says otherwise. `*`: what the micro-benchmarks of gpu-check measure; `m`:
+# the value that was measured, alone or in a sum. The others are guesses.
 CONSTANTS: dict[str, float] = {
-    "record_ns": 120.0,  # recording a node
+    "record_ns": 180.0,  # m recording a node: 174 of TreeLSTM's, 263 of MV-RNN's, batches of 64
     "record_fiber_ns": 500.0,  # the same in a program that reads values on the way
-    "plan_ns": 20.0,  # planning a node
-    "launch": 3.0,  # * on the host: a launch
-    "graph": 4.0,  # * on the host: a launch of a graph
+    "plan_ns": 20.0,  # m planning a node
+    "launch": 3.0,  # * m on the host: a launch
+    "graph": 4.0,  # on the host: a launch of a graph
     "describe": 0.5,  # on the host: the arguments of a step
-    "upload": 2.0,  # * on the host
-    "flush": 16.0,  # * an upload, a short kernel and a download, from call to return
+    "upload": 2.0,  # on the host
+    "flush": 25.3,  # * m an upload, a short kernel and a download, from call to return
     "kernel": 2.0,  # * on the device: a small kernel after another
-    "graph_kernel": 1.6,  # * the same in a graph
-    "step": 0.8,  # * a step of a persistent kernel: dependent loads before the first operation
+    "graph_kernel": 1.75,  # * m the same in a graph
+    "step": 1.1,  # * m a step of a persistent kernel: dependent loads before the first operation
     "barrier": 1.3,  # * all blocks wait for each other
-    "product": 1.5,  # * a small product, beyond `kernel`
-    "kept_product": 2.0,  # * the same in a persistent kernel, with its weights on chip
+    "product": 2.5,  # * m a small product, beyond `kernel`: both together
+    "kept_product": 3.2,  # * m the same in a persistent kernel, with its weights on chip, beside `barrier`
     "elements": 0.3,  # an element-wise step, beyond `kernel`
-    "link": 0.7,  # a step of a chain after another: dependent loads, operations, a barrier of the block
+    "link": 1.3,  # * m a step of a chain after another: dependent loads, operations, a barrier of the block
     "dynet_launch": 4.5,  # on the host: DyNet's launch and what it copies for it
     "small_tflops": 8.0,  # of products at hidden size 256, and at 512
     "large_tflops": 12.0,
@@ -265,7 +267,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def constants_of(args: argparse.Namespace) -> dict[str, float]:
-    """The guesses, and over them what a report of gpu-check has measured, and what the user says."""
+    """The constants, and over them what a report of gpu-check has measured, and what the user says."""
     found = dict(CONSTANTS)
     if args.constants:
         report = json.loads(Path(args.constants).read_text(encoding="utf-8"))

@@ -525,9 +525,7 @@ ADDITIONS = [
         "dy.ParameterCollection().values_hash() == dy.ParameterCollection().values_hash()",
         "True",
     ),
-    Difference(
-        "AdamWTrainer", "not there", "Adam with decoupled weight decay (Loshchilov and Hutter, 2019)"
-    ),
+    Difference("AdamWTrainer", "not there", "Adam with decoupled weight decay (Loshchilov and Hutter, 2019)"),
 ]
 
 TOPICS = {

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 SHORT, LONG = 20, 120  # steps of the two programs of a slope
+AHEAD = 3072  # rows of matrices whose product keeps the device busy while the host launches a whole program
 
 
 class Micro:
@@ -26,63 +27,59 @@ class Micro:
     def __init__(self, seconds: float) -> None:
         self.dy: Any = importlib.import_module("dynet_compat")
         self.end = time.perf_counter() + seconds
-        self.dy._core._device_options(measured=False)  # each way is asked for
+        on_gpu = self.dy._core._device_options(measured=False)["device"].startswith("cuda")
         pc = self.dy.ParameterCollection()
         self.W = pc.add_parameters((256, 256))
+        rows = AHEAD if on_gpu else 256  # elsewhere nothing runs ahead
+        self.A = pc.add_parameters((rows, rows), init=0.0)
         self.x = [0.01] * 256
 
-    def chain(self, steps: int, product: bool) -> float:
-        """Seconds from the first node to the value on the host."""
+    def chain(self, steps: int, product: bool, ahead: bool) -> float:
+        """Seconds from the first node to the value on the host. ahead: it begins with a long product."""
         dy = self.dy
         start = time.perf_counter()
         dy.renew_cg()
         h = dy.inputVector(self.x)
+        if ahead:
+            h = h + dy.pick_range(dy.pick(self.A * self.A, 0, 1), 0, 256)
         for i in range(steps):
             h = self.W * h if product else (dy.tanh(h) if i % 2 else dy.rectify(h))
         dy.sum_elems(h).value()
         return time.perf_counter() - start
 
-    def least(self, steps: int, product: bool, times: int = 12) -> float:
+    def least(self, steps: int, product: bool, ahead: bool = False, times: int = 12) -> float:
         """Microseconds; the first runs compile and capture."""
         for _ in range(5):
-            self.chain(steps, product)
-        return 1e6 * min(self.chain(steps, product) for _ in range(times))
+            self.chain(steps, product, ahead)
+        return 1e6 * min(self.chain(steps, product, ahead) for _ in range(times))
 
-    def slope(self, product: bool, **options: Any) -> float:
-        """Microseconds of one step more."""
+    def slope(self, product: bool, ahead: bool = False, **options: Any) -> float:
+        """Microseconds of one step more: of the host or of the device, whichever takes longer; with a device
+        that is behind, of the device."""
         before = self.dy._core._device_options()
         self.dy._core._device_options(**options)
         try:
-            return (self.least(LONG, product) - self.least(SHORT, product)) / (LONG - SHORT)
+            long, short = (self.least(steps, product, ahead) for steps in (LONG, SHORT))
+            return (long - short) / (LONG - SHORT)
         finally:
             self.dy._core._device_options(**{name: before[name] for name in options})
 
-    def kernel(self) -> float:
-        """Of the device alone: by events around each launch."""
-        core = self.dy._core
-        core._device_options(persistent=False, chains=False)
-        core._measure_device(True)
-        core.reset_timing()
-        for _ in range(5):
-            self.chain(LONG, False)
-        told = core.timing()
-        core._measure_device(False)
-        core._device_options(persistent=True, chains=True)
-        return 1e6 * told["device_launch_seconds"] / max(told["device_launches"], 1)
-
 
 def measurements(m: Micro) -> dict[str, Callable[[dict[str, float]], float]]:
-    """In this order; each sees what was found before it."""
+    """In this order; each sees what was found before it. For `barrier` every step waits for all blocks, as
+    each product does."""
     alone = {"persistent": False, "graphs": False, "chains": False}
+    steps = {"persistent": True, "chains": False}
     return {
         "flush": lambda _: m.least(1, False),
         "launch": lambda _: m.slope(False, **alone),
-        "kernel": lambda _: m.kernel(),
+        "kernel": lambda _: m.slope(False, ahead=True, **alone),
         "link": lambda _: m.slope(False, persistent=False, graphs=False),
         "graph_kernel": lambda _: m.slope(False, persistent=False, chains=False),
-        "product": lambda f: max(0.0, m.slope(True, **alone) - f["launch"]),
-        "step": lambda _: m.slope(False, persistent=True, chains=False),
-        "kept_product": lambda f: max(0.0, m.slope(True, persistent=True) - f["step"]),
+        "product": lambda f: max(0.0, m.slope(True, ahead=True, **alone) - f["kernel"]),
+        "step": lambda _: m.slope(False, **steps),
+        "barrier": lambda f: max(0.0, m.slope(False, skip_barriers=False, **steps) - f["step"]),
+        "kept_product": lambda f: max(0.0, m.slope(True, persistent=True) - f["step"] - f["barrier"]),
     }
 
 

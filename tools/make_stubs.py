@@ -128,9 +128,7 @@ RESULTS = by_name(
         "bytes": "_random_state",
         "str": "_best_isa isa name whoami",
         "Union[Expression, Any]": "RNNState.output",  # None before the first input
-        "Any": (
-            "Expression.value load _node_gradient b const_parameter from_file load parameter"
-        ),
+        "Any": ("Expression.value load _node_gradient b const_parameter from_file load parameter"),
         "Tensor": "Expression.tensor_value",
         "tuple[np.ndarray, np.ndarray]": "_topk",
         "NDArray[np.float64]": (
@@ -368,8 +366,12 @@ def class_stub(item: type, name: str, core: ModuleType) -> list[str]:
                 lines += [f"    @{member}.setter", f"    def {member}(self, value: _Number) -> None: ..."]
         elif isinstance(value, (staticmethod, classmethod)) or callable(value):
             stub = method_stub(value, member, name)
-            if any(vars(core).get(c.__name__) is c and member in vars(c)
-                   and stub == method_stub(vars(c)[member], member, c.__name__) for c in item.__mro__[1:]):
+            if any(
+                vars(core).get(c.__name__) is c
+                and member in vars(c)
+                and stub == method_stub(vars(c)[member], member, c.__name__)
+                for c in item.__mro__[1:]
+            ):
                 continue  # says no more than the base class
             lines += stub
     return [*lines, ""] if len(lines) > 1 else [lines[0] + " ...", ""]

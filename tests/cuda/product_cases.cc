@@ -197,6 +197,7 @@ int run_list(const std::string& kernel, ProductKind kind) {
     products.push_back(cases[i].product);
   }
   all.count = static_cast<uint32_t>(products.size());
+  all.each = tiles_of_each(products.data(), all.count, all.tiles);
   all.products = upload(*device, products);
   all.terms = upload(*device, terms);
   LaunchArgs record;

@@ -189,11 +189,8 @@ def test_notes_of_others_are_not_believed(machine: dict[str, str], tmp_path: Pat
 
 
 TIMED = """
-import json, sys
+import json
 import dynet_compat as dy
-sys.path.insert(0, "tools")
-from gpu_micro import Micro
-kernel = Micro(60).kernel()
 core, pc = dy._core, dy.ParameterCollection()
 W, trainer = pc.add_parameters((8, 8)), dy.SimpleSGDTrainer(pc)
 trainer.set_clip_threshold(-1)  # nothing computes here: gradients are any numbers
@@ -205,13 +202,12 @@ for _ in range(3):
     dy.sum_elems(W * dy.inputVector(range(8))).backward()
     trainer.update()
     told.append(core.timing())
-print(json.dumps([kernel, [[one["device_launches"], one["device_launch_seconds"]] for one in told]]))
+print(json.dumps([[one["device_launches"], one["device_launch_seconds"]] for one in told]))
 """
 
 
 def test_times_of_launches_are_there_when_they_are_asked_for(machine: dict[str, str]) -> None:
     """Without a wait of the program's own, and those of an update, after which nothing is read."""
-    kernel, told = run(TIMED, **machine, FAKE_CUDA="version=13000 us_plain=7")
-    assert kernel == pytest.approx(7, rel=1e-3)
+    told = run(TIMED, **machine, FAKE_CUDA="version=13000 us_plain=7")
     for launches, seconds in told:
         assert launches >= 4 and seconds == pytest.approx(7e-6 * launches, rel=1e-3), told

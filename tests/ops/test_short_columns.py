@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, ON_DEVICE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="about how this package computes")
 
@@ -68,6 +68,8 @@ def test_bits_are_those_of_a_column_alone(dy: Any, name: str, rows: int) -> None
 
 @pytest.mark.parametrize("rows", [2, 5, 16])
 def test_digits(dy: Any, rows: int) -> None:
+    """CUDA's exponential is within 2 units of the last digit and its logarithm within 1: twice the CPU's."""
+    least = 2.0**-23 if ON_DEVICE else 2.0**-24
     for scale in (1, 30):
         scores, ids = data(rows, scale)
         x = scores.astype("f8")
@@ -78,11 +80,11 @@ def test_digits(dy: Any, rows: int) -> None:
         others[at, ids] = 0
         got = each(dy, "pickneglogsoftmax", scores, ids, False)
         np.testing.assert_allclose(
-            np.ravel([value for value, _ in got]), np.log1p(others.sum(1)), rtol=6 * 2.0**-24, atol=1e-37
+            np.ravel([value for value, _ in got]), np.log1p(others.sum(1)), rtol=6 * least, atol=1e-37
         )
         p[at, ids] = -others.sum(1) / (1 + others.sum(1))
         gradient = p * (0.5 + at)[:, None]
-        np.testing.assert_allclose([dx for _, dx in got], gradient, rtol=8 * 2.0**-24, atol=1e-35)
+        np.testing.assert_allclose([dx for _, dx in got], gradient, rtol=8 * least, atol=1e-35)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -37,7 +37,16 @@ struct Products {
   const Product* products;
   const Term* terms;
   uint32_t count, tiles;
+  uint32_t each;  // tiles_of_each()
 };
+
+// Tiles of each product, where all have as many; else 0.
+constexpr uint32_t tiles_of_each(const Product* products, uint32_t count, uint32_t tiles) {
+  const uint32_t each = count ? tiles / count : 0;
+  for (uint32_t i = 0; i < count; ++i)
+    if (products[i].tile != i * each) return 0;
+  return each * count == tiles ? each : 0;
+}
 
 // The tile of kernels/large_products.cu.
 constexpr int large_side(uint32_t threads) { return threads == 256 ? 16 : 8; }

@@ -54,11 +54,11 @@ struct Conv {
     const Window h(c.h, y.at[0]), w(c.w, y.at[1]);
     const float* f = m.xb(1, b) + y.at[2] * c.taps();
     const float* x = m.xb(0, b) + h.first + w.first * c.h.x;
-    float sum = m.n > 2 ? m.xb(2, b)[y.at[2]] : 0.f;
+    LongSum<float> sum(m.n > 2 ? m.xb(2, b)[y.at[2]] : 0.f);
     for (int64_t channel = 0; channel < c.channels; ++channel, x += c.h.x * c.w.x, f += c.h.f * c.w.f)
       for (int64_t k = w.begin; k < w.end; ++k)
-        for (int64_t j = h.begin; j < h.end; ++j) sum = vfma(x[j + k * c.h.x], f[j + k * c.h.f], sum);
-    return sum;
+        for (int64_t j = h.begin; j < h.end; ++j) sum.add(x[j + k * c.h.x] * f[j + k * c.h.f]);
+    return sum.total();
   }
 
   // Results o with taps that read place `at` of an axis: at = o * stride - pad + tap.
@@ -77,7 +77,7 @@ struct Conv {
     const Place5 x(i, c.h.x, c.w.x, c.channels);
     const Outputs h(c.h, x.at[0]), w(c.w, x.at[1]);
     const Readers items(m, 0, x.batch);
-    float sum = 0.f;
+    LongSum<float> sum;
     for (uint32_t b = items.begin; b < items.end; ++b) {
       const float* dy = m.dyb(b);
       const float* f = m.xb(1, b) + x.at[2] * c.h.f * c.w.f;
@@ -85,10 +85,10 @@ struct Conv {
         for (int64_t ow = w.begin; ow < w.end; ++ow) {
           const float* const column = f + (x.at[1] + c.w.pad - ow * c.w.stride) * c.h.f;
           for (int64_t oh = h.begin; oh < h.end; ++oh)
-            sum = vfma(dy[oh + ow * c.h.y], column[x.at[0] + c.h.pad - oh * c.h.stride], sum);
+            sum.add(dy[oh + ow * c.h.y] * column[x.at[0] + c.h.pad - oh * c.h.stride]);
         }
     }
-    return sum;
+    return sum.total();
   }
 
   // A part of the sum: every `step`-th of the positions, from `first` on.
@@ -96,17 +96,17 @@ struct Conv {
     const ConvShape c = shape(m);
     const Place5 f(i, c.h.f, c.w.f, c.channels, c.filters);
     const Readers items(m, 1, f.batch);
-    float sum = 0.f;
+    LongSum<float> sum;
     for (uint32_t b = items.begin; b < items.end; ++b) {
       const float* const dy = m.dyb(b) + f.at[3] * c.positions();
       const float* const x = m.xb(0, b) + f.at[2] * c.h.x * c.w.x;
       for (int64_t p = first; p < c.positions(); p += step) {
         const int64_t h = p % c.h.y * c.h.stride - c.h.pad + f.at[0];
         const int64_t w = p / c.h.y * c.w.stride - c.w.pad + f.at[1];
-        if (h >= 0 && h < c.h.x && w >= 0 && w < c.w.x) sum = vfma(dy[p], x[h + w * c.h.x], sum);
+        if (h >= 0 && h < c.h.x && w >= 0 && w < c.w.x) sum.add(dy[p] * x[h + w * c.h.x]);
       }
     }
-    return sum;
+    return sum.total();
   }
 
   static DYC_INLINE float bias_gradient(const KernelArgs& m, int64_t i, int64_t first, int64_t step) {
@@ -141,9 +141,9 @@ struct Narrow {
     const Place5 y(i, s.filters, s.positions, 1);
     const float* const x = m.xb(0, static_cast<uint32_t>(y.batch)) + y.at[1] * s.rows;
     const float* const f = m.xb(1, static_cast<uint32_t>(y.batch)) + y.at[0] * s.taps;
-    float sum = 0.f;
-    for (int64_t t = 0; t < s.taps; ++t) sum = vfma(x[t], f[t], sum);
-    return sum;
+    LongSum<float> sum;
+    for (int64_t t = 0; t < s.taps; ++t) sum.add(x[t] * f[t]);
+    return sum.total();
   }
 
   static DYC_INLINE float input_gradient(const KernelArgs& m, int64_t i) {
@@ -152,27 +152,27 @@ struct Narrow {
     const int64_t width = s.taps / s.rows, from = x.at[1] - width + 1;
     const int64_t begin = from > 0 ? from : 0, end = x.at[1] + 1 < s.positions ? x.at[1] + 1 : s.positions;
     const Readers items(m, 0, x.batch);
-    float sum = 0.f;
+    LongSum<float> sum;
     for (uint32_t b = items.begin; b < items.end; ++b)
       for (int64_t p = begin; p < end; ++p) {
         const float* const dy = m.dyb(b) + p * s.filters;
         const float* const f = m.xb(1, b) + (x.at[1] - p) * s.rows + x.at[0];
-        for (int64_t k = 0; k < s.filters; ++k) sum = vfma(dy[k], f[k * s.taps], sum);
+        for (int64_t k = 0; k < s.filters; ++k) sum.add(dy[k] * f[k * s.taps]);
       }
-    return sum;
+    return sum.total();
   }
 
   static DYC_INLINE float filter_gradient(const KernelArgs& m, int64_t i, int64_t first, int64_t step) {
     const Shape s(m);
     const Place5 f(i, s.taps, s.filters, 1);
     const Readers items(m, 1, f.batch);
-    float sum = 0.f;
+    LongSum<float> sum;
     for (uint32_t b = items.begin; b < items.end; ++b) {
       const float* const dy = m.dyb(b) + f.at[1];
       const float* const x = m.xb(0, b) + f.at[0];
-      for (int64_t p = first; p < s.positions; p += step) sum = vfma(dy[p * s.filters], x[p * s.rows], sum);
+      for (int64_t p = first; p < s.positions; p += step) sum.add(dy[p * s.filters] * x[p * s.rows]);
     }
-    return sum;
+    return sum.total();
   }
 
   static DYC_INLINE float bias_gradient(const KernelArgs&, int64_t, int64_t, int64_t) { return 0.f; }

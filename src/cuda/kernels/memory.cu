@@ -31,9 +31,9 @@ __device__ inline void run_add_few(const LaunchArgs& r, const Worker& w) {
     const uint32_t segment = segment_of(s, i);
     const int64_t e = i - (segment ? s.ends[segment - 1] : 0);
     float* const to = s.to + s.targets[segment] + e;
-    float sum = is_fresh(s, segment) ? 0.f : *to;
-    for (uint32_t p = s.starts[segment]; p < s.starts[segment + 1]; ++p) sum += s.from[s.sources[p] + e];
-    *to = sum;
+    LongSum<float> sum(is_fresh(s, segment) ? 0.f : *to);
+    for (uint32_t p = s.starts[segment]; p < s.starts[segment + 1]; ++p) sum.add(s.from[s.sources[p] + e]);
+    *to = sum.total();
   }
 }
 

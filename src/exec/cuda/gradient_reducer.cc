@@ -117,7 +117,8 @@ void GradientReducer::launch(SegmentList& list) {
   cuda::LaunchArgs args;
   args.count = s.count;
   args.extra = c_.commands.put(&s, 1);
-  const bool many = list.sources.size() >= kManySources * list.targets.size();
+  const bool many =
+      list.sources.size() >= kManySources * list.targets.size() && list.ends.back() < kManyElements;
   c_.commands.launch(CudaDevice::kernel_id(many ? cuda::kAddMany : cuda::kAddFew), args,
                      list.ends.back() * (many ? kWarpThreads : 1));
   if (!many) note_sliced(list);

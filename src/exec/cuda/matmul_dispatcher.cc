@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "exec/cuda/persistent_weights.h"
+#include "exec/cuda/product_parts.h"
 #include "exec/cuda/tuning.h"
 
 namespace dyc {
@@ -62,6 +63,10 @@ cuda::KernelId kernel_of(MatmulVariant variant, cuda::Precision precision, Produ
   return static_cast<cuda::KernelId>(first + static_cast<uint32_t>(kind));
 }
 
+bool has(const std::vector<MatmulVariant>& variants, MatmulVariant variant) {
+  return std::find(variants.begin(), variants.end(), variant) != variants.end();
+}
+
 // One column that is not plain is as good as one that is.
 int64_t stride_of(int64_t stride, int64_t rows) { return std::max(stride, rows); }
 
@@ -71,26 +76,36 @@ bool MatmulDispatcher::may_be_kept(int64_t columns) const {
   return c_.commands.keeps_weights() && columns <= kKeepColumns;
 }
 
-void MatmulDispatcher::launch(const ProductList& list, ProductKind kind) {
+std::vector<MatmulVariant> MatmulDispatcher::variants(const ProductList& list, ProductKind kind) {
   std::vector<cuda::ProductFacts> facts;
   for (const Product& p : list.products) facts.push_back(facts_of(kind, p, list.terms.data()));
   const DeviceOptions& options = c_.device.options;
   cuda::ProductDevice device{c_.device.backend().limits().processors, c_.device.threads(), options.cublas,
                              options.matmul_variant};
   std::vector<MatmulVariant> variants = matmul_variants(kind, facts, device);
-  const auto has = [&](MatmulVariant variant) {
-    return std::find(variants.begin(), variants.end(), variant) != variants.end();
-  };
-  if (has(MatmulVariant::library) && !c_.device.backend().has_gemm()) {
+  if (has(variants, MatmulVariant::library) && !c_.device.backend().has_gemm()) {
     device.has_gemm = false;
     variants = matmul_variants(kind, facts, device);
   }
+  return variants;
+}
+
+void MatmulDispatcher::launch(const ProductList& list, ProductKind kind) {
+  const std::vector<MatmulVariant> whole = variants(list, kind);
+  ProductParts parts;
+  if (!cut_products(c_, reducer_, kind, list, whole, parts)) return launch_as(whole, list, kind, false);
+  launch_as(variants(parts.list, kind), parts.list, kind, true);
+  reducer_.launch(parts.sums);
+}
+
+void MatmulDispatcher::launch_as(std::vector<MatmulVariant> variants, const ProductList& list,
+                                 ProductKind kind, bool partial) {
   for (size_t i = 0; i < variants.size(); ++i)
     if (variants[i] == MatmulVariant::library && !call_library(list.products[i], list.terms.data(), kind))
       variants[i] = MatmulVariant::large;
   bool needs_grid_sync = c_.needs_grid_sync;
   for (const MatmulVariant variant : {MatmulVariant::few, MatmulVariant::middle, MatmulVariant::large}) {
-    if (!has(variant)) continue;
+    if (!has(variants, variant)) continue;
     std::vector<Product> products;
     for (size_t i = 0; i < variants.size(); ++i)
       if (variants[i] == variant) products.push_back(list.products[i]);
@@ -102,7 +117,7 @@ void MatmulDispatcher::launch(const ProductList& list, ProductKind kind) {
     if (tiles == 0) continue;
     const cuda::KernelId kernel = kernel_of(variant, c_.device.options.precision, kind);
     c_.commands.launch_products(
-        {CudaDevice::kernel_id(kernel), variant, std::move(products), list.terms, tiles, list.added},
+        {CudaDevice::kernel_id(kernel), variant, std::move(products), list.terms, tiles, list.added, partial},
         needs_grid_sync);
     needs_grid_sync = false;  // what it reads was there before the first
   }

@@ -5,31 +5,19 @@
 
 #include "cuda/abi/products.h"
 #include "cuda/driver/matmul_variants.h"
+#include "exec/cuda/gradient_reducer.h"
 #include "exec/cuda/launch_encoder.h"
+#include "exec/cuda/product_list.h"
 
 namespace dyc {
 
-struct ProductList {
-  std::vector<cuda::Product> products;
-  std::vector<cuda::Term> terms;
-  // Of a single product whose weights may be kept: its result first, then what it reads.
-  std::vector<MemoryRange> accesses;
-  AddedColumns added;  // by a single product
-  void begin(int64_t m, int64_t n, const cuda::Matrix<float>& c, cuda::Product::Begin how) {
-    products.push_back({c, {}, how, static_cast<uint32_t>(terms.size()), 0, 0, m, n});
-  }
-  void add(const cuda::Matrix<const float>& a, const cuda::Matrix<const float>& b, int64_t inner) {
-    terms.push_back({a, b, inner});
-    ++products.back().terms;
-  }
-};
-
 class MatmulDispatcher {
  public:
-  MatmulDispatcher(CudaContext& context, LaunchEncoder& encoder) : c_(context), encoder_(encoder) {}
+  MatmulDispatcher(CudaContext& context, LaunchEncoder& encoder, GradientReducer& reducer)
+      : c_(context), encoder_(encoder), reducer_(reducer) {}
 
   // Products of a list must not add to the same memory. Those of one variant are one launch, but each call of
-  // the library is one of its own.
+  // the library is one of its own. Those with a long inner index are made in parts (product_parts.h).
   void launch(const ProductList& list, cuda::ProductKind kind);
   // The same where some may add to the same memory: one after the other.
   void launch_in_order(const ProductList& list, cuda::ProductKind kind);
@@ -39,10 +27,14 @@ class MatmulDispatcher {
   bool may_be_kept(int64_t columns) const;
 
  private:
+  std::vector<cuda::MatmulVariant> variants(const ProductList& list, cuda::ProductKind kind);
+  void launch_as(std::vector<cuda::MatmulVariant> variants, const ProductList& list, cuda::ProductKind kind,
+                 bool partial);
   bool call_library(const cuda::Product& p, const cuda::Term* terms, cuda::ProductKind kind);
 
   CudaContext& c_;
   LaunchEncoder& encoder_;
+  GradientReducer& reducer_;
 };
 
 }  // namespace dyc

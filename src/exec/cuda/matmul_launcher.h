@@ -16,7 +16,7 @@ class MatmulLauncher {
         reducer_(reducer),
         parameters_(parameters),
         deferred_(deferred),
-        dispatcher_(context, encoder) {}
+        dispatcher_(context, encoder, reducer) {}
 
   void forward(const Launch& l);
   // Has the launch computed by those of the products that it reads; false: it is no activation of all of

@@ -17,8 +17,9 @@ Command ProductLaunches::add(size_t command, ProductLaunch launch, bool needs_gr
 
 Command ProductLaunches::command_of(const ProductLaunch& launch, const cuda::Product* products,
                                     bool needs_grid_sync) {
-  const cuda::Products all{products, list_.put(launch.terms), static_cast<uint32_t>(launch.products.size()),
-                           launch.tiles};
+  const auto count = static_cast<uint32_t>(launch.products.size());
+  const cuda::Products all{products, list_.put(launch.terms), count, launch.tiles,
+                           cuda::tiles_of_each(launch.products.data(), count, launch.tiles)};
   cuda::LaunchArgs args;
   args.count = all.count;
   args.extra = list_.put(&all, 1);
@@ -101,12 +102,14 @@ bool ProductLaunches::find(const ElementwiseNode& node, std::vector<Activated>& 
     return a->distance == apart;
   }
   size_t looked = 0;
-  for (auto launch = all_.rbegin(); launch != all_.rend() && looked < kRecentProducts; ++launch)
+  for (auto launch = all_.rbegin(); launch != all_.rend() && looked < kRecentProducts; ++launch) {
+    if (launch->launch.partial) continue;
     for (size_t p = 0; p < launch->launch.products.size(); ++p, ++looked) {
       if (!holds(launch->launch.products[p], node)) continue;
       found.push_back({&*launch, p, apart, node.floats});
       return true;
     }
+  }
   return false;
 }
 

@@ -27,6 +27,7 @@ struct ProductLaunch {
   std::vector<cuda::Term> terms;
   uint32_t tiles;
   AddedColumns added = {};  // by the one product that it is
+  bool partial = false;     // something is added to results: not to be activated yet
 };
 
 // A node of an element-wise launch: where its argument is, and its result.

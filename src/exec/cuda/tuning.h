@@ -1,5 +1,8 @@
-// Numbers that decide how launches on a CUDA device are grouped, divided and copied. Chosen by
-// reasoning for an H100-class device (3 us for a launch, 3 TB/s, 20 TFLOPS of float32); none is measured.
+// Numbers that decide how launches on a CUDA device are grouped, divided and copied. Chosen by reasoning for
+// an H100-class device: 3 TB/s, 20 TFLOPS of float32, and what was measured on an H100: 3.0 us of the host for
+// a launch, 1.8 us for a kernel of a graph, 1.3 us for a step of a chain, 1.1 us for one of a persistent
+// kernel, 5.6 us where it waits for all blocks and makes a product of 256 x 256 (benchmarks/gpu_model.py).
+// Other numbers than these were not tried.
 // Those of gradients change the order of sums, the others change no result.
 #pragma once
 #include <cstddef>
@@ -25,9 +28,15 @@ constexpr uint32_t kThreads = 256;            // of a block
 constexpr uint32_t kBlocksPerProcessor = 16;  // more than fit at once, so that none waits long for the last
 constexpr uint32_t kWarpThreads = 32;         // threads that share a node, or a long sum
 
+// ---- products that are made in parts, by their inner index: so many parts per multiprocessor, where that
+// makes none too short for its tile or too long for its sum
+constexpr int64_t kLeastPart = 512, kMostPart = 2048, kPartsPerProcessor = 4;
+constexpr int64_t kPartStep = 64;  // inner indices that kernels/matmul.cu multiplies at once
+
 // ---- gradients
-constexpr uint32_t kFewNodes = 32;   // nodes that one thread may add up one after the other
-constexpr size_t kManySources = 16;  // per target, on average: worth a warp for each element
+constexpr int64_t kManyElements = 1 << 14;  // of sums: a thread for each is enough for the device
+constexpr uint32_t kFewNodes = 32;          // nodes that one thread may add up one after the other
+constexpr size_t kManySources = 16;         // per target, on average: worth a warp for each element
 
 // ---- persistent kernels
 constexpr size_t kPersistentSteps = 3;       // fewer launches are not joined
