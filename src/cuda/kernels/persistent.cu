@@ -18,33 +18,48 @@
 
 namespace dyc::cuda {
 
-// Arguments of a step in shared memory: they are copied while the step before runs.
-constexpr uint32_t kArgsWords = sizeof(LaunchArgs) / sizeof(uint64_t);
-static_assert(kArgsWords * sizeof(uint64_t) == sizeof(LaunchArgs));
-DYC_INLINE void copy_args(uint64_t* to, const PersistentStep& step) {
-  const auto* const from = reinterpret_cast<const uint64_t*>(step.args);
-  for (uint32_t i = threadIdx.x; i < kArgsWords; i += blockDim.x) copy_async(to + i, from + i);
+// What all steps have in common, the arguments of a step and its record are in shared memory: a barrier of
+// the grid empties the cache, and each load after it takes as long as a small step. They are copied while
+// steps before run: arguments one step ahead, records two.
+template <class T>
+constexpr uint32_t kWords = sizeof(T) / sizeof(uint64_t);
+template <class T>
+DYC_INLINE void copy_ahead(uint64_t* to, const T* what) {
+  static_assert(kWords<T> * sizeof(uint64_t) == sizeof(T));
+  const auto* const from = reinterpret_cast<const uint64_t*>(what);
+  for (uint32_t i = threadIdx.x; i < kWords<T>; i += blockDim.x) copy_async(to + i, from + i);
 }
+constexpr uint32_t kRecords = 3;  // of this step and the two after it
 
-// load(next, step) is load_weights(), run(kernel_id, args) makes a step. Blocks that have nothing to do in a
-// step continue until the next grid barrier.
+// load(all, next, step) is load_weights(), run(kernel_id, args) makes a step. Blocks that have nothing to do
+// in a step continue until the next grid barrier.
 template <bool Waits, class Load, class Run>
-__device__ void run_steps(const PersistentArgs& all, Load load, Run run) {
-  DYC_SHARED(uint64_t, args, 2 * kArgsWords);
-  copy_args(args, all.steps[0]);
+__device__ void run_steps(const PersistentArgs& given, Load load, Run run) {
+  DYC_SHARED(uint64_t, common, kWords<PersistentArgs>);
+  DYC_SHARED(uint64_t, args, 2 * kWords<LaunchArgs>);
+  DYC_SHARED(uint64_t, records, kRecords* kWords<PersistentStep>);
+  const auto record = [&](uint32_t s) { return records + s % kRecords * kWords<PersistentStep>; };
+  copy_ahead(common, &given);
+  copy_ahead(args, given.steps[0].args);
+  for (uint32_t s = 0; s < 2 && s < given.count; ++s) copy_ahead(record(s), given.steps + s);
   wait_for_copies();
-  uint32_t next = load(0, 0);
+  __syncthreads();
+  const PersistentArgs& all = *reinterpret_cast<const PersistentArgs*>(common);
+  uint32_t next = load(all, 0, 0);
   for (uint32_t s = 0; s < all.count; ++s) {
-    const PersistentStep step = all.steps[s];
+    const PersistentStep step = *reinterpret_cast<const PersistentStep*>(record(s));
     if (s > 0 || all.loads_first) wait_for_copies();
     if (Waits && step.needs_grid_sync) wait_for_grid(all.arrived, all.fault, s);
     else __syncthreads();  // shared memory, and what the block has made
-    if (const uint32_t before = next; s > 0 && (next = load(before, s)) != before) {
+    if (const uint32_t before = next; s > 0 && (next = load(all, before, s)) != before) {
       wait_for_copies();
       __syncthreads();
     }
-    if (s + 1 < all.count) copy_args(args + (s + 1) % 2 * kArgsWords, all.steps[s + 1]);
-    run(step.kernel_id, *reinterpret_cast<const LaunchArgs*>(args + s % 2 * kArgsWords));
+    if (s + 1 < all.count)
+      copy_ahead(args + (s + 1) % 2 * kWords<LaunchArgs>,
+                 reinterpret_cast<const PersistentStep*>(record(s + 1))->args);
+    if (s + 2 < all.count) copy_ahead(record(s + 2), all.steps + s + 2);
+    run(step.kernel_id, *reinterpret_cast<const LaunchArgs*>(args + s % 2 * kWords<LaunchArgs>));
   }
 }
 
@@ -99,14 +114,13 @@ __device__ void run_kernel(const LaunchArgs& r, const Worker& w, float* memory) 
 template <uint32_t... kernel_ids>
 __global__ void __launch_bounds__(kBlock, 2) persistent(const LaunchArgs* args) {
   const Worker w;
-  const PersistentArgs& all = extra_of<PersistentArgs>(*args);
   DYC_SHARED(float, memory, (most_floats<kernel_ids...>()));
-  const auto load = [&](uint32_t next, uint32_t step) {
+  const auto load = [](const PersistentArgs& all, uint32_t next, uint32_t step) {
     if constexpr (((kernel_ids == dyc::kOps * kPasses + kPersistentProduct) || ...))
       return load_weights(all, next, step);
     else return next;
   };
-  run_steps<true>(all, load, [&](uint32_t kernel_id, const LaunchArgs& r) {
+  run_steps<true>(extra_of<PersistentArgs>(*args), load, [&](uint32_t kernel_id, const LaunchArgs& r) {
     (void)((kernel_id == kernel_ids && (run_kernel<kernel_ids>(r, w, memory), true)) || ...);
   });
 }
@@ -114,7 +128,7 @@ __global__ void __launch_bounds__(kBlock, 2) persistent(const LaunchArgs* args) 
 template <uint32_t... kernel_ids>
 __global__ void __launch_bounds__(kBlock, 2) chain(const LaunchArgs* args) {
   const Worker w;
-  const auto load = [](uint32_t next, uint32_t) { return next; };
+  const auto load = [](const PersistentArgs&, uint32_t next, uint32_t) { return next; };
   run_steps<false>(extra_of<PersistentArgs>(*args), load, [&](uint32_t kernel_id, const LaunchArgs& r) {
     (void)((kernel_id == kernel_ids && (run_kernel<kernel_ids>(r, w, nullptr), true)) || ...);
   });
