@@ -1,8 +1,8 @@
-// Numbers that decide how launches on a CUDA device are grouped, divided and copied. Chosen by reasoning for
-// an H100-class device: 3 TB/s, 20 TFLOPS of float32, and what was measured on an H100: 3.0 us of the host for
-// a launch, 1.8 us for a kernel of a graph, 1.3 us for a step of a chain, 1.1 us for one of a persistent
-// kernel, 5.6 us where it waits for all blocks and makes a product of 256 x 256 (benchmarks/gpu_model.py).
-// Other numbers than these were not tried.
+// Numbers that decide how launches on a CUDA device are grouped, divided and copied. Chosen by reasoning
+// for an H100-class device: 3 TB/s, 20 TFLOPS of float32, and what was measured on an H100: 3.0 us of the
+// host for a launch, 1.8 us for a kernel of a graph, 1.3 us for a step of a chain, 1.1 us for one of a
+// persistent kernel, 5.6 us where it waits for all blocks and makes a product of 256 x 256
+// (benchmarks/gpu_model.py). Other values of these numbers were not tried.
 // Those of gradients change the order of sums, the others change no result.
 #pragma once
 #include <cstddef>
