@@ -38,9 +38,9 @@ CONSTANTS: dict[str, float] = {
     "kernel": 2.0,  # * on the device: a small kernel after another
     "graph_kernel": 1.75,  # * m the same in a graph
     "step": 1.1,  # * m a step of a persistent kernel: dependent loads before the first operation
-    "barrier": 1.3,  # * all blocks wait for each other
+    "barrier": 1.3,  # all blocks wait for each other
     "product": 2.5,  # * m a small product, beyond `kernel`: both together
-    "kept_product": 3.2,  # * m the same in a persistent kernel, with its weights on chip, beside `barrier`
+    "kept_product": 4.5,  # * m the same in a persistent kernel, with its weights on chip, and a `barrier`
     "elements": 0.3,  # an element-wise step, beyond `kernel`
     "link": 1.3,  # * m a step of a chain after another: dependent loads, operations, a barrier of the block
     "dynet_launch": 4.5,  # on the host: DyNet's launch and what it copies for it
@@ -214,7 +214,9 @@ def estimate(n: Counts, walks: Counts, reads: bool, compute: float, c: dict[str,
     products = max(walks.products, n.products)  # a persistent kernel makes them, and links, one by one
     others += n.links
     kept, steps = min(walks.kept, products), others + products
-    inside = steps * c["step"] + walks.waits * c["barrier"] + kept * c["kept_product"] + compute
+    inside = (
+        steps * c["step"] + max(walks.waits - kept, 0) * c["barrier"] + kept * c["kept_product"] + compute
+    )
     inside += (products - kept) * (c["product"] + c["kernel"] - c["step"]) + others * 2 * c["elements"]
     persistent = max(inside, steps * c["describe"] + n.flushes * c["launch"] + transfers)
     fixed, device = n.flushes * c["flush"], min(plain, graph, persistent)

@@ -66,10 +66,8 @@ class Micro:
 
 
 def measurements(m: Micro) -> dict[str, Callable[[dict[str, float]], float]]:
-    """In this order; each sees what was found before it. For `barrier` every step waits for all blocks, as
-    each product does."""
+    """In this order; each sees what was found before it. Steps wait for no other block, kept products do."""
     alone = {"persistent": False, "graphs": False, "chains": False}
-    steps = {"persistent": True, "chains": False}
     return {
         "flush": lambda _: m.least(1, False),
         "launch": lambda _: m.slope(False, **alone),
@@ -77,9 +75,8 @@ def measurements(m: Micro) -> dict[str, Callable[[dict[str, float]], float]]:
         "link": lambda _: m.slope(False, persistent=False, graphs=False),
         "graph_kernel": lambda _: m.slope(False, persistent=False, chains=False),
         "product": lambda f: max(0.0, m.slope(True, ahead=True, **alone) - f["kernel"]),
-        "step": lambda _: m.slope(False, **steps),
-        "barrier": lambda f: max(0.0, m.slope(False, skip_barriers=False, **steps) - f["step"]),
-        "kept_product": lambda f: max(0.0, m.slope(True, persistent=True) - f["step"] - f["barrier"]),
+        "step": lambda _: m.slope(False, persistent=True, chains=False),
+        "kept_product": lambda f: max(0.0, m.slope(True, persistent=True) - f["step"]),
     }
 
 
