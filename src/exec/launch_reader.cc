@@ -99,29 +99,6 @@ bool are_disjoint(const Operand& a, int64_t size_a, const Operand& b, int64_t si
   return low.base + (count - 1) * low.stride + size_low <= high.base;
 }
 
-// Do no two nodes add to the same memory? For arguments at any places, by sorting these.
-bool add_apart(const LaunchReader& reader, const Launch& l) {
-  struct Span {
-    int64_t begin, end;
-    uint32_t node;
-  };
-  const Sig& sig = reader.graph().sig_number(l.sig);
-  std::vector<Span> spans;
-  for (uint32_t k = 0; k < l.n_operands; ++k) {
-    for (uint32_t i = 0; reader.wanted(l, k) && i < l.count; ++i) {
-      const int64_t at = reader.argument(l, reader.plan().operands[l.operands + k], i);
-      spans.push_back({at, at + static_cast<int64_t>(sig.x[k]->size()), i});
-    }
-  }
-  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
-  const Span* farthest = spans.data();
-  for (const Span& s : spans) {
-    if (s.begin < farthest->end && s.node != farthest->node) return false;
-    if (s.end > farthest->end) farthest = &s;
-  }
-  return true;
-}
-
 }  // namespace
 
 bool LaunchReader::distinct(const Launch& l) const {
@@ -131,8 +108,6 @@ bool LaunchReader::distinct(const Launch& l) const {
     if (!wanted(l, k)) continue;
     const Operand& o = plan_.operands[l.operands + k];
     const int64_t size = static_cast<int64_t>(sig.x[k]->size());
-    if (o.kind == Operand::indexed && l.total / l.count >= int64_t{tuning::kSharedRow})
-      return add_apart(*this, l);
     if (o.kind != Operand::contiguous &&
         !(o.kind == Operand::strided && (o.stride >= size || o.stride <= -size)))
       return false;

@@ -40,16 +40,6 @@ def columns(p: dict, rows: list[int]) -> dy.Expression:
     return dy.esum([dy.sum_elems(dy.tanh(p["W"] * m)) for m in matrices[::-1] + again])
 
 
-def sums(p: dict, rows: list[int]) -> dy.Expression:
-    """Gradients of sums at places without order, of which a row's own belong to several nodes."""
-    matrices = [dy.tanh(p["EM"][row]) for row in rows]
-    order = [(5 * i + 3) % len(rows) for i in range(len(rows))]
-    apart = [matrices[i] + matrices[j] for i, j in zip(order[:12], order[12:])]
-    shared = [matrices[i] + matrices[(i + 1) % len(rows)] for i in order]
-    itself = [a + a for a in apart[::-1]]
-    return dy.esum([dy.sum_elems(dy.tanh(m)) for m in apart + shared + itself])
-
-
 def batched(p: dict, rows: list[int]) -> dy.Expression:
     """Weights, inputs and biases of batches, and of one element for all of a batch."""
     one, all_ = p["EM"][rows[0]], dy.lookup_batch(p["EM"], rows)
@@ -89,7 +79,7 @@ def train(program: Program, threads: int) -> list[np.ndarray]:
         dy._core.set_threads(before)
 
 
-@pytest.mark.parametrize("program", [matrix_vector, squares, chains, columns, sums, batched])
+@pytest.mark.parametrize("program", [matrix_vector, squares, chains, columns, batched])
 def test_threads_change_no_bits(program: Program) -> None:
     one = train(program, 1)
     for threads in (2, 3):
