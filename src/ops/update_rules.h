@@ -1,6 +1,8 @@
 // The trainers' rules for one element, or a vector of them: T is float or a vector of floats. For kernels:
-// vfma, vsqrt, vexp, splat, and divide(n, a) = n / a and divide_by_sqrt(n, a) = n / sqrt(a) must be declared
-// before.
+// vfma, vsqrt, vexp, splat, subtract_quotient(x, n, a) = x - n / a, subtract_root_quotient(x, n, a) =
+// x - n / sqrt(a) and divide_by_sqrt(n, a) = n / sqrt(a) must be declared before. These subtract, too, as the
+// compiler would join a subtraction with a product in some loops only, and an element's bits must not depend
+// on its place.
 //
 //   apply(x, g, s, f)  the new value of x; g: the gradient after clipping, s: the state
 //   kStates            arrays of state
@@ -38,7 +40,7 @@ struct Adagrad {
   template <class T>
   static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
     s[0] = vfma(g, g, s[0]);
-    return x - divide_by_sqrt(g * f.step, s[0] + f.epsilon);
+    return subtract_root_quotient(x, g * f.step, s[0] + f.epsilon);
   }
 };
 
@@ -66,17 +68,16 @@ struct RmsProp {
   template <class T>
   static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
     s[0] = running_mean(s[0], f.decay1, g * g);
-    return x - divide_by_sqrt(g * f.step, s[0] + f.epsilon);
+    return subtract_root_quotient(x, g * f.step, s[0] + f.epsilon);
   }
 };
 
-// lr m / (sqrt(v) + eps). A square root and an estimate keep both units of the CPU busy: no estimate of the
-// root here. The inverse of an eps below the normal floats would be infinite.
+// x - lr m / (sqrt(v) + eps). A square root and an estimate keep both units of the CPU busy: no estimate of
+// the root here. The inverse of an eps below the normal floats would be infinite.
 template <class T>
-DYC_INLINE T adam_step(T m, T v, const UpdateFactors& f) {
-  const T n = m * f.step, root = vsqrt(v);
-  const float eps = f.epsilon;
-  return eps > 0.f && eps < 0x1p-126f ? n / (root + eps) : divide(n, root + eps);
+DYC_INLINE T adam_step(T x, T m, T v, const UpdateFactors& f) {
+  const T n = m * f.step, a = vsqrt(v) + f.epsilon;
+  return f.epsilon > 0.f && f.epsilon < 0x1p-126f ? x - n / a : subtract_quotient(x, n, a);
 }
 
 struct Adam {
@@ -86,7 +87,7 @@ struct Adam {
   static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
     s[0] = running_mean(s[0], f.decay1, g);
     s[1] = running_mean(s[1], f.decay2, g * g);
-    return x - adam_step(s[0], s[1], f);
+    return adam_step(x, s[0], s[1], f);
   }
 };
 
@@ -108,7 +109,7 @@ struct Amsgrad {
     s[0] = running_mean(s[0], f.decay1, g);
     s[1] = running_mean(s[1], f.decay2, g * g);
     s[2] = vmax(s[2], s[1]);  // lets NaN through
-    return x - adam_step(s[0], s[2], f);
+    return adam_step(x, s[0], s[2], f);
   }
 };
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -91,10 +94,11 @@ def test_rule(dy: Any, make: Any, rule: Any) -> None:
 @pytest.mark.parametrize("name", ["adagrad", "rmsprop", "adam"])
 @pytest.mark.parametrize("threshold", [0.0, 1e24], ids=["as they are", "clipped"])
 def test_quotients_of_zero_and_infinity_are_those_of_a_division(dy: Any, name: str, threshold: float) -> None:
-    """Zero by zero, and gradients whose squares are beyond float; whole vectors and a rest."""
+    """Zero by zero, and gradients whose squares are beyond float or 0; whole vectors and a rest."""
     if IS_REFERENCE:
         pytest.skip("only here is a quotient made of an estimate")
-    start, grads = np.full(37, 0.5, np.float32), np.tile(np.float32([0.0, 1e-3, -2.0, 1e24]), 10)[:37]
+    grads = np.tile(np.float32([0.0, 1e-3, -2.0, 1e24, 1e-30]), 8)[:37]
+    start = np.full(37, 0.5, np.float32)
     pc = dy.ParameterCollection()
     p = pc.parameters_from_numpy(start)
     trainer = {
@@ -113,7 +117,41 @@ def test_quotients_of_zero_and_infinity_are_those_of_a_division(dy: Any, name: s
         first, rate = (0.1 * grads, np.sqrt(0.001)) if name == "adam" else (grads, 0.1)
         want = start - np.float32(rate) * first / np.sqrt(np.float32(share) * (grads * grads))
     np.testing.assert_allclose(p.as_array(), want, rtol=1e-5)
-    assert np.isnan(want[0]) and want[3] == start[3]
+    assert np.isnan(want[0]) and want[3] == start[3] and want[4] == -np.inf
+
+
+# All rows of a table are updated one by one, or as a whole: the places of elements in vectors differ. Prints
+# the trainers whose elements differ.
+PLACES = """
+import numpy as np, dynet_compat as dy, sys
+def table(name, sparse):
+    r = np.random.RandomState(0)
+    pc = dy.ParameterCollection()
+    rows = pc.lookup_parameters_from_numpy(np.abs(r.randn(50, 20)).astype("f4"))
+    trainer = getattr(dy, name)(pc)
+    trainer.set_sparse_updates(sparse)
+    for _ in range(10):
+        dy.renew_cg()
+        grads = r.randn(50, 20).astype("f4")
+        dy.esum([dy.dot_product(rows[i], dy.inputTensor(g)) for i, g in enumerate(grads)]).backward()
+        trainer.update()
+    return rows.as_array()
+names = [name + "Trainer" for name in ("SimpleSGD", "CyclicalSGD", "MomentumSGD", "Adagrad", "Adadelta",
+                                       "RMSProp", "Adam", "AdamW", "Amsgrad", "EG")]
+different = [name for name in names if (table(name, True) != table(name, False)).any()]
+print(different if dy._core.isa() == sys.argv[1] else "another processor")
+"""
+
+
+@pytest.mark.skipif(IS_REFERENCE, reason="about instruction sets")
+@pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512"])
+def test_bits_of_an_element_do_not_depend_on_its_place(isa: str) -> None:
+    program = [sys.executable, "-c", PLACES, isa]
+    environment = {**os.environ, "DYNET_COMPAT_ISA": isa}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120)
+    if done.stdout == "another processor\n":
+        pytest.skip(f"this processor has no {isa}")
+    assert done.stdout == "[]\n", done.stdout + done.stderr
 
 
 def test_properties(dy: Any) -> None:

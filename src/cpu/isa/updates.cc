@@ -9,27 +9,31 @@ namespace dyc::DYC_ISA {
 namespace {
 
 // ------------------------------------------------------------------------- n / a and n / sqrt(a)
-// With AVX-512 an estimate and one Newton step take the place of a division, or of a square root and a
-// division: about an ulp from the exact quotient. For a >= +0, infinite or NaN they give what the division
-// gives.
+// With AVX-512 an estimate of the inverse and one Newton step take the place of a division, or of a square
+// root and a division: about an ulp from the exact quotient. For a >= +0, infinite or NaN they give what the
+// division gives, except that 1 / a is infinite below 2^-128.
 
 #if defined(__AVX512F__)
 DYC_INLINE __m512 raw(V a) { return reinterpret_cast<__m512>(a); }
 
 // The factors of a Newton step. Where a is 0 or infinite the estimate is exact, and 0 * infinity would make
-// the step NaN. A minimum takes no turn of the units that multiply, which a comparison does.
+// the step NaN. A comparison would run on the units that multiply; a minimum does not.
 DYC_INLINE V finite(V a) { return vmin(splat<V>(0x1.fffffep127f), a); }
-DYC_INLINE V divide(V n, V a) {
+DYC_INLINE V inverse(V a) {
   const V r = reinterpret_cast<V>(_mm512_maskz_rcp14_ps(0xffff, raw(a))), s = finite(r);
-  return n * vfma(s, vfma(-finite(a), s, splat<V>(1.f)), r);
+  return vfma(s, vfma(-finite(a), s, splat<V>(1.f)), r);
 }
-DYC_INLINE V divide_by_sqrt(V n, V a) {
+DYC_INLINE V inverse_root(V a) {
   const V r = reinterpret_cast<V>(_mm512_maskz_rsqrt14_ps(0xffff, raw(a))), s = finite(r);
-  return n * vfma(s, vfma(finite(a) * s, s * -0.5f, splat<V>(0.5f)), r);
+  return vfma(s, vfma(finite(a) * s, s * -0.5f, splat<V>(0.5f)), r);
 }
+DYC_INLINE V divide_by_sqrt(V n, V a) { return n * inverse_root(a); }
+DYC_INLINE V subtract_quotient(V x, V n, V a) { return vfma(-n, inverse(a), x); }
+DYC_INLINE V subtract_root_quotient(V x, V n, V a) { return vfma(-n, inverse_root(a), x); }
 #else
-DYC_INLINE V divide(V n, V a) { return n / a; }
 DYC_INLINE V divide_by_sqrt(V n, V a) { return n / vsqrt(a); }
+DYC_INLINE V subtract_quotient(V x, V n, V a) { return x - n / a; }
+DYC_INLINE V subtract_root_quotient(V x, V n, V a) { return x - divide_by_sqrt(n, a); }
 #endif
 
 }  // namespace
@@ -56,7 +60,7 @@ struct First {
   DYC_INLINE void write(float* p, V a) const { store_n(p, a, n); }
 };
 
-enum class Gradient { none, whole, scaled };
+enum class Gradient { none, unscaled, scaled };
 
 template <class Rule, Gradient kGradient, class Part>
 DYC_INLINE void update_vector(const UpdateSlice& t, const UpdateFactors& f, size_t i, Part part) {
@@ -88,7 +92,7 @@ void update(const UpdateSlice& slice, const UpdateFactors& factors) {
 // Most gradients are not clipped, and these loops are bound by the multiplications.
 template <class Rule>
 void update_by_gradient(const UpdateSlice& slice, const UpdateFactors& factors) {
-  if (factors.clip == 1.f) update<Rule, Gradient::whole>(slice, factors);
+  if (factors.clip == 1.f) update<Rule, Gradient::unscaled>(slice, factors);
   else update<Rule, Gradient::scaled>(slice, factors);
 }
 

@@ -8,8 +8,9 @@
 
 namespace dyc {
 
-DYC_INLINE float divide(float n, float a) { return n / a; }
 DYC_INLINE float divide_by_sqrt(float n, float a) { return n / sqrtf(a); }
+DYC_INLINE float subtract_quotient(float x, float n, float a) { return x - n / a; }
+DYC_INLINE float subtract_root_quotient(float x, float n, float a) { return x - divide_by_sqrt(n, a); }
 
 }  // namespace dyc
 
