@@ -135,6 +135,42 @@ def test_handler_that_returns_lets_the_computation_go_on() -> None:
     assert done.stdout == "True True\n", done.stdout + done.stderr
 
 
+# Determinants: much work, and a number each. Prints how many launches ran before the handler, and in all.
+FEW_RESULTS = """
+import signal
+import numpy as np, dynet_compat as dy
+dy._core.set_threads(1)
+def launches():
+    return dy._core.timing()["launches"]
+def determinants():
+    dy.renew_cg(autobatching=False)
+    return dy.esum([dy.logdet(dy.inputTensor(np.eye(n) + 0.5 / n)) for n in range(1000, 1015)])
+class Stop(Exception):
+    pass
+def handler(*_):
+    raise Stop
+signal.signal(signal.SIGALRM, handler)
+last, start = determinants(), launches()
+last.value()
+all = launches() - start
+last, start = determinants(), launches()
+signal.setitimer(signal.ITIMER_REAL, 0.001)
+try:
+    last.value()
+except Stop:
+    pass
+print(launches() - start, all)
+"""
+
+
+@FAST
+def test_signals_come_between_large_launches_of_small_results() -> None:
+    done = subprocess.run([sys.executable, "-c", FEW_RESULTS], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    ran, launches = map(int, done.stdout.split())
+    assert 0 < ran <= launches // 2 and launches == 16, done.stdout
+
+
 REFUSED = """
 import signal, sys
 import numpy as np, dynet_compat as dy

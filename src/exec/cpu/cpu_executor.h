@@ -35,15 +35,16 @@ class CpuExecutor final : public Executor {
 
   void forward(uint32_t& next, uint32_t end) override {
     column_losses_.separate_read(next, end);
-    int64_t floats = 0;
-    for (uint32_t begin = next, first; next < end;) {
-      first = next;
-      next = forward(first);
-      floats += plan_.launches[first].total;
-      if (next - begin < kPolledLaunches && floats < kPolledFloats) continue;
+    while (next < end) {
+      const uint64_t read = counters.operand_bytes;
+      int64_t written = 0;
+      for (uint32_t begin = next; next < end && next - begin < kPolledLaunches;) {
+        const uint32_t first = next;
+        next = forward(first);
+        for (uint32_t i = first; i < next; ++i) written += plan_.launches[i].total;
+        if (written + static_cast<int64_t>((counters.operand_bytes - read) / 4) >= kPolledFloats) break;
+      }
       poll_script();
-      begin = next;
-      floats = 0;
     }
   }
   void refuse_reentry() override;

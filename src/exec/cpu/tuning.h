@@ -14,10 +14,10 @@ constexpr size_t kFlatGrain = 16384;        // floats of element-wise work
 // weights.
 constexpr int64_t kChunksPerThread = 4, kMostChunks = 64;
 
-// ---- signals of the script are looked for after so many launches, or results: asking for the time takes as
-// long as a small launch
+// ---- signals of the script are looked for after so many launches, or floats that launches read or write:
+// asking for the time takes as long as a small launch
 constexpr uint32_t kPolledLaunches = 16;
-constexpr int64_t kPolledFloats = 4096;
+constexpr int64_t kPolledFloats = 64 * 1024;
 
 // ---- ops that compute node by node
 constexpr uint32_t kFewArguments = 8;  // of a node, whose addresses are kept on the stack
