@@ -150,3 +150,36 @@ def test_nodes_that_were_recorded_after_the_loss_take_no_part(dy: Any, model: Mo
         found.append(model.gradients())
     for got, want in zip(*found):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [16, 1024], ids=["in the cache", "larger"])
+def test_gradients_of_a_part_read_nothing_that_an_earlier_graph_left(dy: Any, size: int) -> None:
+    """Gradients of graphs share memory, of which only what takes part is zeroed."""
+
+    def record() -> tuple[Any, list[Any], list[Any]]:
+        dy.renew_cg()
+        rng = np.random.RandomState(3)
+        pc = dy.ParameterCollection()
+        table = pc.lookup_parameters_from_numpy(rng.randn(40, size))
+        weight = pc.parameters_from_numpy(rng.randn(size, size) / size)
+        states = [dy.tanh(weight * table[i]) for i in range(40)]
+        sums = [a + b for a, b in zip(states, states[1:])]
+        scores = [dy.squared_norm(dy.concatenate([a, b])) for a, b in zip(sums, states[::-1])]
+        return pc, states + sums, scores
+
+    def gradients(full: bool) -> list[np.ndarray]:
+        pc, nodes, scores = record()
+        dy.esum(scores).value()
+        dy.esum([scores[i] for i in (3, 17, 18, 30)]).backward(full=full)
+        parameters = [*pc.parameters_list(), *pc.lookup_parameters_list()]
+        return [e.gradient() for e in nodes[3:5] + nodes[43:44]] + [p.grad_as_array() for p in parameters]
+
+    want = gradients(full=True)
+    pc, nodes, scores = record()
+    all_of_it = dy.esum([e * np.nan for e in scores] + [dy.sum_elems(e) for e in nodes])
+    all_of_it.value()
+    all_of_it.backward(full=True)
+    assert np.isnan(nodes[0].gradient()).all() and np.isnan(scores[0].gradient()).all()
+    for got, wanted in zip(gradients(full=False), want):
+        np.testing.assert_array_equal(got, wanted)
+        assert np.isfinite(wanted).all() and wanted.any()

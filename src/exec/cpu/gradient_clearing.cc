@@ -1,7 +1,6 @@
 #include "exec/cpu/gradient_clearing.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "exec/cpu/tuning.h"
 
@@ -13,7 +12,7 @@ void GradientClearing::clear(const Launch& l, const std::vector<uint8_t>& live, 
   if (live_nodes == l.count) return clear_floats(launches_.grads() + l.out, static_cast<size_t>(l.total));
   for (uint32_t i = 0; i < l.count; ++i) {
     const LaunchReader::Item it = launches_.item(l, i);
-    if (live[it.id]) std::memset(launches_.grads() + it.out, 0, size_t{it.sig->size} * 4);
+    if (live[it.id]) clear_floats(launches_.grads() + it.out, it.sig->size);
   }
 }
 
