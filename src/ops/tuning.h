@@ -1,6 +1,6 @@
 // Numbers that decide in which order ops go through memory. Chosen by reasoning for 32 KB of first-level
-// cache; none is measured. kFilterPiece, kSumBlock, kExpBlock, kShortColumn, kLongRun and kShiftStep change
-// results: the order of sums and what exponentials are taken below.
+// cache; no measurements are kept. kFilterPiece, kSumBlock, kExpBlock, kShortColumn, kLongRun and kShiftStep
+// change results: the order of sums and what exponentials are taken below.
 #pragma once
 #include <cstddef>
 #include <cstdint>

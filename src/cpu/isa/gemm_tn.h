@@ -63,8 +63,8 @@ struct TnArgs {
   Cols out;
 };
 
-// Fetches what the next columns read and add to, a part with each tile: they are too short for the processor
-// to see where they lead.
+// Fetches what the next columns read and add to, a part with each tile. The processor itself fetches only
+// along long runs, and a column is short.
 template <int C> class TnFetch {
  public:
   DYC_INLINE TnFetch(const TnArgs& args, int64_t begin, int64_t end, int64_t tiles)

@@ -48,8 +48,8 @@ inline constexpr int kTnCols = kManyRegisters ? 6 : 3;
 template <int Cols> inline constexpr int kTnRows = Cols == 1 || (kManyRegisters && Cols == 2) ? 8 : 4;
 inline constexpr int64_t kTnCacheFloats = 96 * 1024;  // of W that a pass reads: second-level cache
 inline constexpr int64_t kTnPassCols = 32;            // columns of W of a pass, at least
-// Columns are fetched ahead if W has so many floats that they are far apart in time, and if they have more
-// floats than stay in the cache.
+// Columns are fetched ahead if W has at least kTnSlow floats, so that there is time to do so between two
+// columns, and if all columns together have more than kTnFetched floats, which do not stay in the cache.
 inline constexpr int64_t kTnSlow = 8 * 1024, kTnFetched = 384 * 1024;
 
 // ---- dy x' (gemm_nt.h)
