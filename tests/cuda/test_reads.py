@@ -42,6 +42,23 @@ for _ in range(2):
     assert told == (each * 2 or "1 32000\n0 0\n")
 
 
+def test_lists_that_add_to_each_other() -> None:
+    """Each value comes down once."""
+    told = program(
+        BEGIN
+        + """
+dy.forward(nodes)
+downloads()
+for i in range(0, N, 2):
+    assert np.array_equal(dy.npvalues(nodes[i : i + 2]), -given[i : i + 2])
+print(*downloads())
+assert np.array_equal(dy.npvalues(nodes), -given)
+print(*downloads())
+"""
+    )
+    assert told == "8 32000\n0 0\n"
+
+
 def test_instances_that_wait_for_values() -> None:
     """Of one step together, also views; the other four are a launch that comes down whole."""
     told = program(

@@ -12,11 +12,11 @@ namespace {
 
 size_t bytes_of(int64_t floats) { return static_cast<size_t>(floats) * sizeof(float); }
 
-void sort_parts(std::vector<ArenaRange>& parts) {
-  std::sort(parts.begin(), parts.end(), [](const ArenaRange& a, const ArenaRange& b) {
-    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
-  });
+bool is_before(const ArenaRange& a, const ArenaRange& b) {
+  return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
 }
+
+void sort_parts(std::vector<ArenaRange>& parts) { std::sort(parts.begin(), parts.end(), is_before); }
 
 // Is it one of these, or the beginning of one? They ascend.
 bool contains(const std::vector<ArenaRange>& parts, ArenaRange part) {
@@ -128,26 +128,28 @@ void ArenaMirror::expect_read(uint32_t launch, int64_t offset, size_t floats) {
   if (fetched_[launch] || plan_.launches[launch].total <= kFetchWhole) return;
   ExpectedReads& reads = expected_[launch];
   const ArenaRange part{offset, offset + static_cast<int64_t>(floats)};
-  if (reads.fetched && contains(reads.parts, part)) return;
-  reads.parts.push_back(part);
-  reads.fetched = false;
+  if (!contains(reads.fetched, part)) reads.next.push_back(part);
 }
 
 // False: the read was not expected.
 bool ArenaMirror::fetch_expected(uint32_t launch, int64_t offset, size_t floats) {
   const auto found = expected_.find(launch);
   if (found == expected_.end()) return false;
-  ExpectedReads& reads = found->second;
-  if (!reads.fetched) sort_parts(reads.parts);
-  if (!contains(reads.parts, {offset, offset + static_cast<int64_t>(floats)})) return false;
-  if (reads.fetched) return true;
+  auto& [next, fetched] = found->second;
+  const ArenaRange part{offset, offset + static_cast<int64_t>(floats)};
+  if (contains(fetched, part)) return true;
+  sort_parts(next);
+  if (!contains(next, part)) return false;
   const auto lock = device_.lock();
   try {
-    download(device_.backend(), reads.parts, graph_.values_arena.base(), values_memory_->address());
+    download(device_.backend(), next, graph_.values_arena.base(), values_memory_->address());
   } catch (...) {
     device_.rethrow();
   }
-  return reads.fetched = true;
+  const auto middle = fetched.insert(fetched.end(), next.begin(), next.end());
+  std::inplace_merge(fetched.begin(), middle, fetched.end(), is_before);
+  next.clear();
+  return true;
 }
 
 ArenaMirror::Memory ArenaMirror::input_at(int64_t offset, int64_t* begin) const {

@@ -77,8 +77,7 @@ class ArenaMirror {
   std::map<int64_t, DeviceInput> inputs_;  // by offset
   std::vector<uint8_t> fetched_;           // per launch: the host has all results
   struct ExpectedReads {
-    std::vector<ArenaRange> parts;
-    bool fetched;
+    std::vector<ArenaRange> next, fetched;  // `fetched` ascends
   };
   std::map<uint32_t, ExpectedReads> expected_;  // by launch
 };
