@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from support import fake_gpu, nvrtc
@@ -24,6 +24,7 @@ KEY = ("persistent", ["persistent<1>"], 90, 13000)
 def background(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = importlib.import_module("dynet_compat.cuda.background")
     monkeypatch.setattr(module, "_works", {})
+    monkeypatch.setattr(module, "_told", set())
     return module
 
 
@@ -49,20 +50,62 @@ def test_the_question_does_not_wait(background: Any, monkeypatch: pytest.MonkeyP
     go.set()
     wait_for(background)
     assert background.take(*KEY) == ["a kernel"] and len(asked) == 1
-    assert background.take(*KEY) == ["a kernel"] and len(asked) == 2, "nothing is kept"
+    assert background.take(*KEY) is None, "nothing is kept"
 
 
+def test_a_line_is_told_once(background: Any, capfd: Any) -> None:
+    """A first start compiles for one flush after another."""
+    for _ in range(2):
+        with background.notice("kernels"):
+            time.sleep(1.2)
+    assert capfd.readouterr().err == "[dynet] compiling kernels\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RuntimeError("no such architecture"), "^no such architecture"),
+        (TypeError("expected str"), "^TypeError: expected str"),
+        (MemoryError(), "^MemoryError"),
+        (SystemExit(3), "^SystemExit: 3"),
+    ],
+)
 def test_what_goes_wrong_is_raised_where_kernels_are_taken(
-    background: Any, monkeypatch: pytest.MonkeyPatch
+    background: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException, words: str
 ) -> None:
+    """As an error without which the engine does."""
+
     def fail(*key: Any) -> list[str]:
-        raise RuntimeError("no such architecture")
+        raise error
 
     monkeypatch.setattr(background, "compile_kernels", fail)
     background.is_compiled(*KEY)
     wait_for(background)
-    with pytest.raises(RuntimeError, match="no such architecture"):
+    with pytest.raises(RuntimeError, match=words):
         background.take(*KEY)
+
+
+def test_a_thread_that_cannot_be_started(background: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert background.is_compiled(*KEY)
+    background.wait()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        background.take(*KEY)
+
+
+@pytest.mark.parametrize("path", [None, "", "/usr/bin/editor", "frozen"])
+def test_a_program_that_has_python_inside(
+    background: Any, monkeypatch: pytest.MonkeyPatch, path: Optional[str]
+) -> None:
+    """It is not started again: who needs the kernels compiles them."""
+    if path == "frozen":
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
+    else:
+        monkeypatch.setattr(sys, "executable", path)
+    assert background.is_compiled(*KEY) and background.take(*KEY) is None and not background._works
 
 
 # ---------------------------------------------------------------- a process of its own
@@ -91,15 +134,55 @@ def test_a_process_that_is_killed(background: Any) -> None:
     background.is_compiled("elementwise", expressions, 90, 0)
     (work,) = background._works.values()
     while not (work.compiler and work.compiler._running):
-        assert work.is_alive()
+        assert not work.is_done()
         time.sleep(0.001)
     os.kill(work.compiler._running.pid, signal.SIGKILL)
     with pytest.raises(RuntimeError, match="NVRTC's process ended with status -9"):
         background.take("elementwise", expressions, 90, 0)
 
 
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 0", "gave no answer"),
+        ("cat; exit 0", "gave no answer"),
+        ("echo nothing to say >&2; exit 3", "ended with status 3. nothing to say"),
+        ("", "cannot be started"),
+    ],
+)
+def test_a_process_that_is_none_of_ours(
+    background: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, words: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    python.chmod(0o755 if script else 0o644)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("DYNET_COMPAT_CACHE", "")
+    background.is_compiled("elementwise", ["unary_forward<OpById<3>>"], 90, 0)
+    with pytest.raises(RuntimeError, match=words):
+        background.take("elementwise", ["unary_forward<OpById<3>>"], 90, 0)
+
+
+@needs_nvrtc
+def test_a_python_whose_forks_run_handlers(background: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3.9: the engine's handlers would wait for its thread, with the interpreter locked."""
+    spawned, spawn = [], os.posix_spawn
+
+    def posix_spawn(*rest: Any, **more: Any) -> int:
+        spawned.append(spawn(*rest, **more))
+        return spawned[0]
+
+    monkeypatch.setattr(background, "_FORKS_LIGHTLY", False)
+    monkeypatch.setattr(os, "posix_spawn", posix_spawn)
+    options = ["--gpu-architecture=sm_90", "--std=c++20"]
+    process = background._Process(nvrtc.subject())
+    assert process.compile(TINY, "tiny.cu", HEADERS, options, ["add<1>"]).lowered
+    assert spawned == [process._running.pid]
+
+
 ENDS = """
-import sys, time
+import os, signal, sys, time
 from dynet_compat import _core, cuda
 from dynet_compat.cuda import background
 number = next(i for i, row in enumerate(_core.op_table()) if row["name"] == "lstm_cell")
@@ -109,7 +192,8 @@ assert not cuda.is_compiled("per_node", names, 90, 0)
 while not (work.compiler and work.compiler._running):
     time.sleep(0.001)
 time.sleep(float(sys.argv[1]))
-print(work.compiler._running.pid)
+print(work.compiler._running.pid, flush=True)
+exec(sys.argv[2])
 """
 
 
@@ -117,12 +201,39 @@ print(work.compiler._running.pid)
 @pytest.mark.parametrize("seconds", [0.0, 0.3, 0.6, 1.0])
 def test_a_program_that_ends_meanwhile(tmp_path: Path, seconds: float) -> None:
     """NVRTC in a thread brought it down, wherever it was."""
-    environment = {**os.environ, "DYNET_COMPAT_CACHE": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", ENDS, str(seconds)], env=environment, capture_output=True,
-                          text=True, timeout=100, check=False)  # fmt: skip
+    done = ends(tmp_path, str(seconds), "")
     assert done.returncode == 0, done.stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int(done.stdout), 0)
+
+
+@needs_nvrtc
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl")
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL", "exit"])
+def test_a_program_that_is_killed_meanwhile(tmp_path: Path, how: str, seconds: float) -> None:
+    last = "os._exit(0)" if how == "exit" else f"os.kill(os.getpid(), signal.{how})"
+    done = ends(tmp_path, str(seconds), last)
+    assert done.returncode == (0 if how == "exit" else -signal.Signals[how]), done.stderr
+    end = time.monotonic() + 1.0
+    while is_running(int(done.stdout)):
+        assert time.monotonic() < end, "it compiles for seconds"
+        time.sleep(0.01)
+
+
+def ends(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DYNET_COMPAT_CACHE": str(folder)}
+    return subprocess.run([sys.executable, "-c", ENDS, *arguments], env=environment, capture_output=True,
+                          text=True, timeout=100, check=False)  # fmt: skip
+
+
+def is_running(process: int) -> bool:
+    """One that has ended may wait for a parent who asks."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 # ---------------------------------------------------------------- programs

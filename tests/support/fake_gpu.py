@@ -16,6 +16,11 @@ Factor = tuple[int, int, bool]
 COMPILER = os.environ.get("CXX", "g++").split()
 
 
+def complaints(stderr: str) -> str:
+    """What a program wrote, but for the line that kernels are being compiled, which slow ones have."""
+    return "".join(line for line in stderr.splitlines(True) if not line.startswith("[dynet] compiling "))
+
+
 def available() -> bool:
     return shutil.which(COMPILER[0]) is not None
 

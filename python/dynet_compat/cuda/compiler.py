@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Optional, Protocol
 
 from ..files.cache import key_of
 from . import sources
 from .cache import Cache, CompiledKernels
-from .nvrtc import CompileError, Nvrtc, find_nvrtc
+from .nvrtc import Compiled, CompileError, find_nvrtc
 
 # Expressions name kernels as inside dyc::cuda; NVRTC looks them up at the end of the file.
 _EPILOGUE = "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
@@ -16,6 +16,25 @@ _EPILOGUE = "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
 
 class KernelError(RuntimeError):
     """Kernels that cannot be compiled for this GPU."""
+
+
+class Compiler(Protocol):
+    """NVRTC in this process (nvrtc.Nvrtc) or in another one."""
+
+    @property
+    def version(self) -> tuple[int, int]: ...
+
+    @property
+    def architectures(self) -> list[int]: ...
+
+    def compile(
+        self,
+        source: str,
+        name: str,
+        headers: Mapping[str, str],
+        options: Sequence[str],
+        expressions: Sequence[str],
+    ) -> Compiled: ...
 
 
 def options_for(architecture: int) -> list[str]:
@@ -28,7 +47,7 @@ def options_for(architecture: int) -> list[str]:
     ]
 
 
-def _target(nvrtc: Nvrtc, architecture: int) -> int:
+def _target(nvrtc: Compiler, architecture: int) -> int:
     """The architecture to compile for: the device's, or an older one whose cubins it runs, too."""
     fitting = [one for one in nvrtc.architectures if one <= architecture and one // 10 == architecture // 10]
     if fitting:
@@ -44,21 +63,74 @@ def _target(nvrtc: Nvrtc, architecture: int) -> int:
     )
 
 
+class KernelFile:
+    """One of src/cuda/kernels for an architecture: kernels of it from the cache, or from a compiler.
+
+    Args:
+        file: without ".cu".
+        architecture: of the device: 90 for sm_90.
+        driver: CUDA version of the driver, 12040 for 12.4; 0: any.
+        nvrtc: the compiler; None: the one found for the driver.
+    Raises:
+        RuntimeError: NVRTC is missing or does not know the architecture, or there is no such file.
+    """
+
+    def __init__(
+        self, file: str, architecture: int, driver: int = 0, nvrtc: Optional[Compiler] = None
+    ) -> None:
+        texts = sources.embedded()
+        self._name = f"cuda/kernels/{file}.cu"
+        if self._name not in texts:
+            raise KernelError(f"there is no file {file}.cu of kernels")
+        self._compiler: Compiler = nvrtc or find_nvrtc(driver)
+        self._architecture = architecture
+        self._options = options_for(_target(self._compiler, architecture))
+        self._source = texts[self._name] + _EPILOGUE
+        self._version = ".".join(map(str, self._compiler.version))
+        headers = sources.closure(self._name, texts)
+        read = [text for item in sorted(headers.items()) for text in item]
+        everything = [self._version, *self._options, self._name, self._source, *sources.STD_HEADERS]
+        self._cache = Cache(key_of([*everything, sources.STD_TEXT, *read]))
+        self._headers = {**headers, **dict.fromkeys(sources.STD_HEADERS, sources.STD_TEXT)}
+
+    def kept(self, expressions: Sequence[str]) -> tuple[list[CompiledKernels], list[str]]:
+        """Entries of the cache that have kernels among these, and the kernels that none of them has."""
+        wanted = list(dict.fromkeys(expressions))
+        found = self._cache.find(wanted)
+        return found, [one for one in wanted if not any(one in entry.lowered for entry in found)]
+
+    def compile(self, expressions: Sequence[str]) -> CompiledKernels:
+        """An entry with these kernels, which the cache keeps.
+
+        Raises:
+            KernelError: they do not compile.
+        """
+        try:
+            made = self._compiler.compile(
+                self._source, self._name, self._headers, self._options, expressions
+            )
+        except CompileError as error:
+            raise KernelError(
+                f"NVRTC {self._version} cannot compile {self._name} for sm_{self._architecture}; this is a "
+                f"fault of dynet_compat or of that compiler, please report it:\n{error}"
+            ) from error
+        entry = CompiledKernels(made.cubin, made.lowered)
+        self._cache.keep(entry)
+        return entry
+
+
 def compile_kernels(
     file: str,
     expressions: Sequence[str],
     architecture: int,
     driver: int = 0,
-    nvrtc: Optional[Nvrtc] = None,
+    nvrtc: Optional[Compiler] = None,
 ) -> list[CompiledKernels]:
     """Cubins that together have the kernels asked for, from the cache as far as it has them.
 
     Args:
-        file: one of src/cuda/kernels, without ".cu".
+        file, architecture, driver, nvrtc: as for KernelFile.
         expressions: the kernels, as named inside dyc::cuda: "unary_forward<Row<8>>".
-        architecture: of the device: 90 for sm_90.
-        driver: CUDA version of the driver, 12040 for 12.4; 0: any.
-        nvrtc: the compiler; None: the one found for the driver.
     Returns:
         Entries: a cubin, and the name in it of each kernel it has.
     Raises:
@@ -66,31 +138,8 @@ def compile_kernels(
     Example:
         >>> parts = compile_kernels("elementwise", ["unary_forward<Row<8>>"], 90)  # doctest: +SKIP
     """
-    wanted = list(dict.fromkeys(expressions))
-    if not wanted:
+    if not expressions:
         return []
-    texts = sources.embedded()
-    name = f"cuda/kernels/{file}.cu"
-    if name not in texts:
-        raise KernelError(f"there is no file {file}.cu of kernels")
-    compiler = nvrtc or find_nvrtc(driver)
-    options = options_for(_target(compiler, architecture))
-    headers = sources.closure(name, texts)
-    source = texts[name] + _EPILOGUE
-    version = ".".join(map(str, compiler.version))
-    read = [text for item in sorted(headers.items()) for text in item]
-    cache = Cache(key_of([version, *options, name, source, *sources.STD_HEADERS, sources.STD_TEXT, *read]))
-    found = cache.find(wanted)
-    missing = [one for one in wanted if not any(one in entry.lowered for entry in found)]
-    if missing:
-        headers.update(dict.fromkeys(sources.STD_HEADERS, sources.STD_TEXT))
-        try:
-            compiled = compiler.compile(source, name, headers, options, missing)
-        except CompileError as error:
-            raise KernelError(
-                f"NVRTC {version} cannot compile {name} for sm_{architecture}; this is a fault of "
-                f"dynet_compat or of that compiler, please report it:\n{error}"
-            ) from error
-        found.append(CompiledKernels(compiled.cubin, compiled.lowered))
-        cache.keep(found[-1])
-    return found
+    kernels = KernelFile(file, architecture, driver, nvrtc)
+    found, missing = kernels.kept(expressions)
+    return [*found, kernels.compile(missing)] if missing else found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
@@ -153,9 +154,23 @@ def find_nvrtc(driver: int = 0) -> Nvrtc:
     return max(fitting, key=lambda one: one.version[0])
 
 
+_PDEATHSIG, _SIGKILL = 1, 9
+
+
+def _end_with_parent() -> None:
+    """Also with one that is killed. Ctrl-C in the terminal is for the parent alone."""
+    with contextlib.suppress(OSError):  # it has a session of its own
+        os.setsid()
+    with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux
+        ctypes.CDLL(None).prctl(_PDEATHSIG, _SIGKILL, 0, 0, 0)
+
+
 def main() -> None:
-    """Compiles what is read from stdin: a library's path and the arguments of `compile`."""
-    path, *request = pickle.load(sys.stdin.buffer)
+    """Compiles what is read from stdin: the parent's number, a library's path, the arguments of `compile`."""
+    _end_with_parent()
+    parent, path, *request = pickle.load(sys.stdin.buffer)
+    if os.getppid() != parent:  # it has ended before
+        return
     try:
         answer: tuple[object, ...] = (True, *Nvrtc(path).compile(*request))
     except CompileError as error:
