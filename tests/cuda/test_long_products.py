@@ -101,3 +101,23 @@ def test_convolutions() -> None:
     """Distances of the value, of gradients of the input and the filters; DyNet's are 4.23, 3.55 and 1.76."""
     found = run(CONVOLUTIONS)
     assert all(a <= b for a, b in zip(found, [3.0, 3.0, 1.76])), found
+
+
+FULL = """
+import json
+import numpy as np, dynet_compat as dy
+n = 8192
+W = dy.ParameterCollection().parameters_from_numpy(np.full((400, n), 0.1, "f4"))
+dy.renew_cg()
+y = (W * dy.inputTensor(np.full((n, 100), 0.1, "f4"))).npvalue()
+print(json.dumps([float(abs(y / (0.01 * n) - 1).max()), y.tobytes().hex()[:8]]))
+"""
+
+
+def test_no_room_for_parts() -> None:
+    """Four parts need 480 kB more; without them the product is made whole."""
+    much, little = (
+        run(FULL, DYNET_COMPAT_EMULATION=f"memory={memory}") for memory in (20_000_000, 16_850_000)
+    )
+    assert much[0] < MOST["equal"] and little[0] < MOST["equal"]
+    assert much[1] != little[1], "both were made in parts"

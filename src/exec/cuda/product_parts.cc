@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "exec/cuda/cuda_device.h"
 #include "exec/cuda/tuning.h"
 
@@ -44,28 +45,40 @@ int64_t part_length(CudaContext& c, ProductKind kind, const ProductList& list) {
   return std::clamp<int64_t>(work / (kPartsPerProcessor * limits.processors), kLeastPart, kMostPart);
 }
 
-// Parts of a term: as many as its length says, and as scratch memory allows.
-int64_t parts_of(const Product& p, const Term& t, int64_t length) {
-  const auto most = static_cast<int64_t>(kNodeScratch / sizeof(float)) / std::max<int64_t>(p.m * p.n, 1);
-  return std::clamp<int64_t>(t.inner / length, 1, 1 + most / p.terms);
+// Inner indices of each part of a term, at most `parts` of them.
+int64_t length_of(const Term& t, int64_t length, int64_t parts) {
+  parts = std::clamp<int64_t>(t.inner / length, 1, parts);
+  return std::max(((t.inner + parts - 1) / parts + kPartStep - 1) / kPartStep * kPartStep, kPartStep);
 }
 
-void cut(CudaContext& c, const GradientReducer& reducer, ProductKind kind, const Product& p,
-         const std::vector<Term>& terms, int64_t length, ProductParts& to) {
+int64_t parts_of(const Term& t, int64_t length) {
+  return std::max<int64_t>((t.inner + length - 1) / length, 1);
+}
+
+// Parts of a term, at most, so that scratch memory for all but the first of each holds the whole list.
+int64_t most_parts(const ProductList& list, const std::vector<MatmulVariant>& variants, int64_t length) {
+  int64_t floats = 0;
+  for (size_t i = 0; i < list.products.size(); ++i) {
+    const Product& p = list.products[i];
+    for (uint32_t k = p.first; may_be_cut(p, variants[i]) && k < p.first + p.terms; ++k)
+      if (list.terms[k].inner >= 2 * length) floats += p.m * p.n;
+  }
+  return 1 + static_cast<int64_t>(kNodeScratch / sizeof(float)) / std::max<int64_t>(floats, 1);
+}
+
+// lengths: of the parts of each term. Takes what scratch memory it needs.
+void cut(const GradientReducer& reducer, ProductKind kind, const Product& p, const std::vector<Term>& terms,
+         const std::vector<int64_t>& lengths, float*& scratch, ProductParts& to) {
   std::vector<Term> rest;
   to.list.products.push_back(p);
   to.list.products.back().first = static_cast<uint32_t>(to.list.terms.size());
   for (uint32_t k = p.first; k < p.first + p.terms; ++k) {
-    const Term& t = terms[k];
-    const int64_t parts = parts_of(p, t, length);
-    const int64_t each = ((t.inner + parts - 1) / parts + kPartStep - 1) / kPartStep * kPartStep;
-    to.list.terms.push_back(part_of(kind, t, 0, each));
-    for (int64_t at = each; at < t.inner; at += each) rest.push_back(part_of(kind, t, at, each));
+    to.list.terms.push_back(part_of(kind, terms[k], 0, lengths[k]));
+    for (int64_t part = 1; part < parts_of(terms[k], lengths[k]); ++part)
+      rest.push_back(part_of(kind, terms[k], part * lengths[k], lengths[k]));
   }
   if (rest.empty()) return;
   const int64_t size = p.m * p.n;
-  auto* scratch =
-      static_cast<float*>(c.commands.uninitialised(rest.size() * static_cast<size_t>(size) * sizeof(float)));
   to.sums.begin(reducer.offset_of(p.c.base), size);
   for (const Term& t : rest) {
     to.list.begin(p.m, p.n, {scratch, nullptr, p.m}, Product::zero);
@@ -82,12 +95,28 @@ bool cut_products(CudaContext& context, const GradientReducer& reducer, ProductK
   if (std::none_of(list.terms.begin(), list.terms.end(),
                    [](const Term& t) { return t.inner >= 2 * kLeastPart; }))
     return false;
-  const int64_t length = part_length(context, kind, list);
+  const int64_t length = part_length(context, kind, list), most = most_parts(list, variants, length);
+  std::vector<int64_t> lengths;
+  for (const Term& t : list.terms) lengths.push_back(std::max<int64_t>(t.inner, 1));
+  int64_t floats = 0;
   for (size_t i = 0; i < list.products.size(); ++i) {
-    const int64_t own = may_be_cut(list.products[i], variants[i]) ? length : INT64_MAX;
-    cut(context, reducer, kind, list.products[i], list.terms, own, parts);
+    const Product& p = list.products[i];
+    for (uint32_t k = p.first; may_be_cut(p, variants[i]) && k < p.first + p.terms; ++k) {
+      lengths[k] = length_of(list.terms[k], length, most);
+      floats += (parts_of(list.terms[k], lengths[k]) - 1) * p.m * p.n;
+    }
   }
-  return !parts.sums.targets.empty();
+  if (floats == 0) return false;
+  float* scratch;
+  try {
+    scratch =
+        static_cast<float*>(context.commands.uninitialised(static_cast<size_t>(floats) * sizeof(float)));
+  } catch (const MemoryError&) {
+    return false;
+  }
+  for (size_t i = 0; i < list.products.size(); ++i)
+    cut(reducer, kind, list.products[i], list.terms, lengths, scratch, parts);
+  return true;
 }
 
 }  // namespace dyc

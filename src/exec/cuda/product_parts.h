@@ -11,7 +11,8 @@ struct ProductParts {
   SegmentList sums;  // adds these
 };
 
-// False: none is to be cut. variants: of the list; calls of the library stay whole.
+// False: none is to be cut, or there is no memory for it. variants: of the list; calls of the library stay
+// whole.
 bool cut_products(CudaContext& context, const GradientReducer& reducer, cuda::ProductKind kind,
                   const ProductList& list, const std::vector<cuda::MatmulVariant>& variants,
                   ProductParts& parts);

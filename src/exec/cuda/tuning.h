@@ -3,7 +3,8 @@
 // host for a launch, 1.8 us for a kernel of a graph, 1.3 us for a step of a chain, 1.1 us for one of a
 // persistent kernel, 5.6 us where it waits for all blocks and makes a product of 256 x 256
 // (benchmarks/gpu_model.py). Other values of these numbers were not tried.
-// Those of gradients change the order of sums, the others change no result.
+// kKeepColumns, and those of gradients and of products in parts, change the order of sums; kNodeScratch does
+// where it limits the number of parts. The others change no result.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,8 @@ constexpr int64_t kArgmaxLeast = 1 << 12;  // floats of a launch, below which in
 // ---- memory
 constexpr size_t kDeviceAlign = 256;               // bytes, as cudaMalloc aligns
 constexpr size_t kFirstChunk = size_t{1} << 16;    // bytes that a pool, or memory that grows, has at first
-constexpr size_t kNodeScratch = size_t{64} << 20;  // bytes of scratch memory of one launch, at most
+constexpr size_t kNodeScratch = size_t{64} << 20;  // bytes of scratch memory of one launch or list
+                                                   // of products, at most
 constexpr size_t kForgetEach = 256;  // parameters that are checked for dead ones each time; more once doubled
 
 // ---- grids
