@@ -118,15 +118,25 @@ void after_fork(bool child) {
   forking.unlock();
 }
 
+namespace {
+void read_times() {
+  try {
+    device->backend().read_times();
+  } catch (const RuntimeError&) {
+    // A lost device, or that of a forked process, has no more of them; its counters remain.
+  }
+}
+}  // namespace
+
 const cuda::Backend::Counters* device_counters() {
   if (!device) return nullptr;
-  device->backend().read_times();
+  read_times();
   return &device->backend().counters;
 }
 
 void reset_device_counters() {
   if (!device) return;
-  device->backend().read_times();
+  read_times();
   device->backend().counters = {};
 }
 
