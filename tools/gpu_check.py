@@ -3,16 +3,17 @@
     python tools/gpu_check.py [--device gpu] [--steps micro kernels ...] [--plan] [--json FILE]
 
 `micro`: the constants of benchmarks/gpu_model.py, first, so that a run that is cut off reports them.
-`kernels`: all of them are compiled, on all cores, so that the other parts find them in the cache. `cases`:
-every case of the op list, forward and backward, on the CPU and on the device, to 1e-5. `persistent`:
-ACRoBat's models, small, with launches one by one, as steps of persistent kernels, and with weights kept on
-chip: equal bit for bit. `examples`: every example trains to the same losses. `tests`: the test
-suite with DYNET_COMPAT_DEVICE set. `sanitizer`: compute-sanitizer over the cases, as many as its time allows:
-memcheck, racecheck and synccheck, side by side. `benchmark`: benchmarks/gpu.py, for all models side by side
-until their kernels are compiled, then model by model. A table, and all of it as JSON, which is written after
-each part, and in the last two whenever there is more. A part that is out of time is interrupted and reports
-what it has; all of them together have 15 minutes. `--plan` says what would run here, and runs nothing. Exit
-status 0 if all is well, 1 if not, 2 where there is no GPU to check.
+`kernels`: all of them are compiled, on all cores, so that the other parts find them in the cache.
+`products`: large ones of each precision, tensor cores' too, against float64. `cases`: every case of the op
+list, forward and backward, on the CPU and on the device, to 1e-5. `persistent`: ACRoBat's models, small,
+with launches one by one, as steps of persistent kernels, and with weights kept on chip: equal bit for bit.
+`examples`: every example trains to the same losses. `tests`: the test suite with DYNET_COMPAT_DEVICE set.
+`sanitizer`: compute-sanitizer over the cases, as many as its time allows: memcheck, racecheck and
+synccheck, side by side. `benchmark`: benchmarks/gpu.py, for all models side by side until their kernels
+are compiled, then model by model. A table, and all of it as JSON, which is written after each part, and in
+the last two whenever there is more. A part that is out of time is interrupted and reports what it has; all
+of them together have 15 minutes. `--plan` says what would run here, and runs nothing. Exit status 0 if all
+is well, 1 if not, 2 where there is no GPU to check.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ TOLERANCE = 1e-5
 # Test folders in the order of their length; those that say nothing of a device are left out.
 FOLDERS = ("ops", "graph", "model", "fibers", "io", "apps", "threads", "cuda")
 # Seconds, a quarter of an hour together. Children are to end by themselves some seconds before: see child().
-LIMITS = {"micro": 30, "kernels": 50, "cases": 70, "persistent": 80, "examples": 80, "tests": 240,
-          "sanitizer": 90, "benchmark": 240}  # fmt: skip
+LIMITS = {"micro": 30, "kernels": 50, "products": 20, "cases": 70, "persistent": 80, "examples": 80,
+          "tests": 240, "sanitizer": 90, "benchmark": 240}  # fmt: skip
 WAYS = ("plain", "graph", "persistent")  # to run launches; the first is what remains without the others
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
 COMPILING = 0.4  # the benchmark's share of its time, at most, in which kernels are compiled
@@ -114,6 +115,15 @@ def check_kernels(device: str, limit: float, _: Tell) -> Step:
     bad = [last_line(done) for done in made if done.returncode]
     count = sum(int(done.stdout.split()[-1]) for done in made if not done.returncode)
     return Step("kernels", not bad, f"{count} compiled by {parts} processes" if not bad else bad[0])
+
+
+def check_products(device: str, limit: float, _: Tell) -> Step:
+    if device == "cpu":
+        return Step("products", True, "left out: the device has none that are large")
+    small = ["--small"] if device == "emulation" else []
+    done = child([str(ROOT / "tools" / "gpu_products.py"), *small], device, limit)
+    told = done.stdout.splitlines() + ([last_line(done)] if done.stderr or not done.stdout else [])
+    return Step("products", done.returncode == 0, "; ".join(told))
 
 
 # ---------------------------------------------------------------- the cases, on one device
@@ -459,16 +469,7 @@ def fastest(choices: list[dict[str, Any]]) -> list[str]:
     return [told, *(f"never the fastest, so it may be removed: {way}" for way in never)]
 
 
-STEPS: dict[str, Callable[[str, float, Tell], Step]] = {
-    "micro": check_micro,
-    "kernels": check_kernels,
-    "cases": check_cases,
-    "persistent": check_persistent,
-    "examples": check_examples,
-    "tests": check_tests,
-    "sanitizer": check_sanitizer,
-    "benchmark": check_benchmark,
-}
+STEPS: dict[str, Callable[[str, float, Tell], Step]] = {name: globals()[f"check_{name}"] for name in LIMITS}
 
 
 # ---------------------------------------------------------------- command
@@ -501,6 +502,7 @@ def plan(device: str, names: list[str], scale: float) -> None:
     what = {
         "micro": "constants of benchmarks/gpu_model.py",
         "kernels": f"{sum(map(len, kernel_names().values()))} kernels, by {os.cpu_count()} processes",
+        "products": "large ones in float32, tf32 and bf16",
         "cases": f"{len(importlib.import_module('ops.cases').CASES)} cases, on the CPU and on the device",
         "persistent": "seven models, three ways",
         "examples": f"{len(importlib.import_module('support.examples').SCRIPTS)} examples",

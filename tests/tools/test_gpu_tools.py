@@ -143,7 +143,7 @@ def test_pytorch_may_run_some_batches_only() -> None:
 
 
 def untold(_: Any) -> None:
-    """Nobody wants to know what a part has so far."""
+    """Takes what a part has found so far, and does nothing with it."""
 
 
 def test_no_gpu_is_one_line() -> None:
@@ -194,9 +194,40 @@ def test_what_would_run_is_told_without_a_gpu() -> None:
     assert done.returncode == 0, done.stderr
     first, *lines, last = done.stdout.splitlines()
     assert first.startswith("device: RuntimeError: no GPU can be used")
-    assert [line.split()[0] for line in lines] == ["micro", "kernels", "cases", "persistent", "examples",
-                                                   "tests", "sanitizer", "benchmark"]  # fmt: skip
+    assert [line.split()[0] for line in lines] == ["micro", "kernels", "products", "cases", "persistent",
+                                                   "examples", "tests", "sanitizer", "benchmark"]  # fmt: skip
     assert int(last.split()[2]) <= 900, "a quarter of an hour"
+
+
+def test_products_on_the_emulation(gpu_check: Any) -> None:
+    step = gpu_check.check_products("emulation", 60.0, untold)
+    assert step.ok, step.text
+    told = dict(re.findall(r"(\w+ by \w+): ([\d.e-]+)", step.text))
+    precisions, makers = ("float32", "tf32", "bf16"), ("kernels", "emulation")
+    assert told.keys() == {f"{precision} by {by}" for precision in precisions for by in makers}
+    for by in makers:
+        errors = [float(told[f"{precision} by {by}"]) for precision in precisions]
+        assert errors[0] < errors[1] / 30 and errors[1] < errors[2] / 3, told
+
+
+def test_products_that_are_wrong_are_found(gpu_check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors beyond a precision, those of a better one, and numbers that are none."""
+    gpu_products = importlib.import_module("gpu_products")
+    for precision, error in (("float32", 1e-6), ("tf32", 2e-4), ("bf16", 2e-3)):
+        assert gpu_products.verdict(precision, "large", [error]) is None
+    assert gpu_products.verdict("tf32", "large", [2e-4, 1.2e-3]) == "more than 0.0011"
+    assert gpu_products.verdict("tf32", "library", [2e-4, 1.2e-3]) is None
+    assert gpu_products.verdict("bf16", "large", [2e-3, 1e-6]) == "that of another precision"
+    a = np.ones((2, 2), np.float32)
+    assert gpu_products.error(a + a, a, a) == 0 and gpu_products.error(a * 1.5, a, a) == 0.25
+    assert gpu_products.verdict("bf16", "large", [gpu_products.error(a * np.nan, a, a)]) is not None
+
+    def wrong(arguments: list[str], *_: Any) -> Any:
+        return subprocess.CompletedProcess(arguments, 1, "tf32 by kernels: 1e-1, WRONG: more\n", "")
+
+    monkeypatch.setattr(gpu_check, "child", wrong)
+    step = gpu_check.check_products("gpu", 1.0, untold)
+    assert not step.ok and step.text == "tf32 by kernels: 1e-1, WRONG: more"
 
 
 def test_persistent_kernels_on_the_emulation(tmp_path: Path) -> None:
@@ -291,10 +322,12 @@ def test_sanitizers(
 def test_what_a_sanitizer_is_cut_off_from_counts(
     gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A child that does not end is killed with all that it started, and its arrays are there."""
+    """A child that does not end is interrupted with all that it started, and its arrays are there."""
     sanitizer(tmp_path, gpu_check, monkeypatch, "yes", 0)
     child = gpu_check.child
-    endless = "import gpu_check as g; g.SAVED_EACH = 0.05; g.write_cases({file!r}, 1e9)"
+    endless = (
+        "import time, gpu_check as g; g.SAVED_EACH = 0.05; g.write_cases({file!r}, 1e9); time.sleep(1e3)"
+    )
 
     def cut_off(arguments: list[str], device: str, limit: float, before: tuple[str, ...] = ()) -> Any:
         code = endless.format(file=arguments[2])
