@@ -214,9 +214,8 @@ def estimate(n: Counts, walks: Counts, reads: bool, compute: float, c: dict[str,
     products = max(walks.products, n.products)  # a persistent kernel makes them, and links, one by one
     others += n.links
     kept, steps = min(walks.kept, products), others + products
-    inside = (
-        steps * c["step"] + max(walks.waits - kept, 0) * c["barrier"] + kept * c["kept_product"] + compute
-    )
+    # A kept product's time is with a wait for all blocks: where there are fewer, it takes less.
+    inside = steps * c["step"] + (walks.waits - kept) * c["barrier"] + kept * c["kept_product"] + compute
     inside += (products - kept) * (c["product"] + c["kernel"] - c["step"]) + others * 2 * c["elements"]
     persistent = max(inside, steps * c["describe"] + n.flushes * c["launch"] + transfers)
     fixed, device = n.flushes * c["flush"], min(plain, graph, persistent)

@@ -91,6 +91,11 @@ def test_what_dominates_follows_the_constants(monkeypatch: pytest.MonkeyPatch) -
     assert told.plain == pytest.approx(1e-3 * (100 * 3.0 + 8 * 0.5 + 1 * 2.0 + 5.0))  # the host is slower
     assert told.graph == pytest.approx(1e-3 * (100 * 1.6 + 50 * 1.5 + 50 * 0.3 + 8 * 0.7 + 10))
     assert told.host == pytest.approx(1e-3 * 1000 * 0.14) and told.dominates == "steps"
+    # Kept products whose barrier is spared: a wait less is a barrier less, also below their number.
+    walks = [n._replace(kept=50, waits=waits) for waits in (60, 50, 20, 0)]
+    inside = [model.estimate(n, w, False, 10.0, {**c, "barrier": 1.5}).persistent for w in walks]
+    spared = [round(1e3 * (a - b), 6) for a, b in zip(inside, inside[1:])]
+    assert spared == [10 * 1.5, 30 * 1.5, 20 * 1.5]
     for key, value, what in [("record_ns", 1e4, "recording"), ("flush", 1e4, "flushes")]:
         assert model.estimate(n, n, False, 10.0, {**c, key: value}).dominates == what
     assert model.estimate(n, n, False, 1e5, c).dominates == "operations"
