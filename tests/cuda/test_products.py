@@ -84,7 +84,7 @@ def test_random_products_in_blocks_of_a_gpu(large: Program, kernel: str, kind: s
 def test_random_products_by_tensor_cores(
     request: pytest.FixtureRequest, blocks: str, kind: str, precision: str
 ) -> None:
-    """Against sums of rounded factors in double, and within 1e-3 (tf32) or 1e-2 (bf16) of those of others."""
+    """Against sums in double, of rounded factors; within 1.1e-3 (tf32) or 1e-2 (bf16) of those of others."""
     program: Program = request.getfixturevalue(blocks)
     assert program("large_product", kind, 4, 25 if blocks == "sanitized" else 100, precision) == ""
 
@@ -110,13 +110,13 @@ def usage(file: str, names: list[str], architecture: int) -> list[nvrtc.Usage]:
 
 @needs_nvrtc
 def test_a_persistent_kernel_has_the_most_shared_memory_of_its_tasks() -> None:
-    """Not the sum, and arguments of two steps; all products together in one kernel."""
+    """Not the sum, arguments of two steps, records of three; all products together in one kernel."""
     rows = len(importlib.import_module("dynet_compat._core").op_table())
     first = rows * 3  # cuda/abi/persistent.h: tasks of rows come first, three for each; then products
     name = f"persistent<{', '.join(str(first + task) for task in range(8))}>"
     (whole,) = usage("persistent", [name], 90)
     (alone,) = usage("large_products", ["large_product<true, false>"], 90)
-    assert alone.shared < whole.shared <= alone.shared + 600 and whole.registers <= REGISTERS // 2, whole
+    assert alone.shared < whole.shared <= alone.shared + 640 and whole.registers <= REGISTERS // 2, whole
 
 
 # ---------------------------------------------------------------- the rule
@@ -293,7 +293,10 @@ for way in ("few", "middle", "large"):
 """
     )
     settings = {"DYNET_COMPAT_PRECISION": precision}
-    assert on_device("-c", text, **settings) == on_device("-c", text, DYNET_COMPAT_PERSISTENT="0", **settings)
+    found = on_device("-c", text, **settings)
+    assert found == on_device("-c", text, DYNET_COMPAT_PERSISTENT="0", **settings)
+    same = [a == b for a, b in zip(found.splitlines(), on_device("-c", text).splitlines())]
+    assert same == [True, True, not precision], "large products, and no others, have the precision"
 
 
 NO_ROOM = """
