@@ -19,7 +19,7 @@ CudaDevice& used_device();  // throws RuntimeError there
 // device, and the device is locked, so that no thread uses it during the fork.
 void before_fork();
 void after_fork(bool child);
-// What the device has done so far; null on the CPU. While its time is measured they wait for it.
+// What the device has done so far; null on the CPU. While its time is measured, both wait for the device.
 const cuda::Backend::Counters* device_counters();
 void reset_device_counters();
 // Whether the device's own time is measured; costs a little.

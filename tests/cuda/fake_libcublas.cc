@@ -11,7 +11,7 @@ namespace {
 
 enum { kNotInitialised = 1, kInvalid = 7, kNotSupported = 15 };
 enum { kFloat32 = 68, kFastBf16 = 75, kFastTf32 = 77 };  // what is computed in: cublasComputeType_t
-constexpr int64_t kMostMultiplied = 1 << 20;  // larger products are checked and left out
+constexpr int64_t kMostMultiplied = 1 << 20;             // larger products are checked and left out
 
 struct Handle {
   void* stream = nullptr;
@@ -80,8 +80,8 @@ API int cublasSetMathMode(Handle* handle, int mode) {
 
 namespace {
 
-int multiply(Handle* handle, int turn_a, int turn_b, int m, int n, int k, float alpha, const float* a, int a_stride,
-             const float* b, int b_stride, float scale, float* c, int c_stride, int compute) {
+int multiply(Handle* handle, int turn_a, int turn_b, int m, int n, int k, float alpha, const float* a,
+             int a_stride, const float* b, int b_stride, float scale, float* c, int c_stride, int compute) {
   if (!handle || !handle->stream) return kNotInitialised;
   if (handle->math != 0 || !handle->workspace || alpha != 1) return kNotSupported;  // TF32; memory of its own
   const auto lies = [](const void* at, int64_t stride, int64_t high, int64_t wide) {
@@ -98,7 +98,8 @@ int multiply(Handle* handle, int turn_a, int turn_b, int m, int n, int k, float 
       for (int64_t i = 0; i < m; ++i) {
         float sum = 0;
         for (int64_t x = 0; x < k; ++x)
-          sum += a[turn_a ? i * a_stride + x : x * a_stride + i] * b[turn_b ? x * b_stride + j : j * b_stride + x];
+          sum += a[turn_a ? i * a_stride + x : x * a_stride + i] *
+                 b[turn_b ? x * b_stride + j : j * b_stride + x];
         float& to = c[j * c_stride + i];
         to = (scale == 0 ? 0 : to) + sum;
       }
@@ -109,17 +110,20 @@ int multiply(Handle* handle, int turn_a, int turn_b, int m, int n, int k, float 
 
 }  // namespace
 
-API int cublasSgemm_v2(Handle* handle, int turn_a, int turn_b, int m, int n, int k, const float* alpha, const float* a,
-                       int a_stride, const float* b, int b_stride, const float* beta, float* c, int c_stride) {
+API int cublasSgemm_v2(Handle* handle, int turn_a, int turn_b, int m, int n, int k, const float* alpha,
+                       const float* a, int a_stride, const float* b, int b_stride, const float* beta,
+                       float* c, int c_stride) {
   ENTER("cublasSgemm_v2")
-  return multiply(handle, turn_a, turn_b, m, n, k, *alpha, a, a_stride, b, b_stride, *beta, c, c_stride, kFloat32);
+  return multiply(handle, turn_a, turn_b, m, n, k, *alpha, a, a_stride, b, b_stride, *beta, c, c_stride,
+                  kFloat32);
 }
 // Of float32, with tensor cores or without; the sums here are those of float32 in each case.
-API int cublasGemmEx(Handle* handle, int turn_a, int turn_b, int m, int n, int k, const void* alpha, const void* a,
-                     int a_type, int a_stride, const void* b, int b_type, int b_stride, const void* beta, void* c,
-                     int c_type, int c_stride, int compute, int algorithm) {
+API int cublasGemmEx(Handle* handle, int turn_a, int turn_b, int m, int n, int k, const void* alpha,
+                     const void* a, int a_type, int a_stride, const void* b, int b_type, int b_stride,
+                     const void* beta, void* c, int c_type, int c_stride, int compute, int algorithm) {
   ENTER("cublasGemmEx")
-  if (a_type || b_type || c_type || algorithm != -1 || (compute != kFastTf32 && compute != kFastBf16)) return kInvalid;
+  if (a_type || b_type || c_type || algorithm != -1 || (compute != kFastTf32 && compute != kFastBf16))
+    return kInvalid;
   const auto floats = [](const void* at) { return static_cast<const float*>(at); };
   return multiply(handle, turn_a, turn_b, m, n, k, *floats(alpha), floats(a), a_stride, floats(b), b_stride,
                   *floats(beta), static_cast<float*>(c), c_stride, compute);

@@ -44,7 +44,7 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 
 DYC_INLINE void relax() { __nanosleep(kPollPause); }
 
-// threadIdx.x. What is computed from it is not computed earlier, to be kept in registers until then.
+// threadIdx.x, read where it is called: what follows from it takes no registers before.
 DYC_INLINE uint32_t thread_now() {
 #ifdef DYC_EMULATION
   return threadIdx.x;

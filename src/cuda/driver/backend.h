@@ -157,11 +157,11 @@ class Backend {
         {};  // launches, steps of persistent kernels and calls of the library
   };
   Counters counters;
-  // Whether to time what the device does; costs a little for each launch. A backend may not be able to. A
-  // time begins when the device has what comes before it done: where it waits for the host, that is part of
-  // it.
+  // Whether to time what the device does; costs a little for each launch. A backend may not be able to. An
+  // operation's time begins when the one before it has ended; if the device waits for the host in between,
+  // that wait is part of it.
   virtual void measure(bool) {}
-  // Adds the times of what is on the stream to the counters, and waits for it, while it is measured.
+  // While times are measured: waits for the stream and adds its times to the counters.
   virtual void read_times() {}
 };
 

@@ -527,7 +527,7 @@ void exchange(const void* mine, void* theirs, uint32_t bytes, uint32_t lane) {
   std::memcpy(theirs, &slots[lane % kWarpThreads], bytes);
 }
 
-// Likewise. It orders no other accesses, as mma.sync does not.
+// Two sets of fragments are enough here, too. It orders no other accesses, as mma.sync does not.
 const Fragments* share_fragments(const Fragments& mine) {
   auto& groups = runner->block().groups;
   if (block_extent.x % kTensorThreads)
