@@ -373,12 +373,13 @@ def run_all(args: argparse.Namespace) -> dict[str, Any]:
             row["roofline"] = ideal(need, device) / row["latency"]
             row["flops"], row["bytes"] = need
             group.append(row)
+            rows.append(row)
             print(line(row, group[0]), flush=True)
+            write(result(), args.json)
         if group and not agree(group, args.tolerance):
             wrong.append(describe(group[0]))
             print(f"  losses differ: {[row['losses'] for row in group]}", flush=True)
-        rows += group
-        write(result(), args.json)
+            write(result(), args.json)
     return result()
 
 

@@ -129,8 +129,8 @@ def check_products(device: str, limit: float, _: Tell) -> Step:
 # ---------------------------------------------------------------- the cases, on one device
 
 
-def write_cases(file: str, seconds: float) -> None:
-    """Values and gradients of all cases, as far as the time allows, in an order that mixes ops."""
+def write_cases(file: str, seconds: float) -> int:
+    """Values and gradients of all cases, as far as the time allows, ops mixed; 1 if one failed."""
     sys.path.insert(0, str(TESTS))
     dy = importlib.import_module("dynet_compat")
     cases = importlib.import_module("ops.cases").CASES
@@ -138,7 +138,7 @@ def write_cases(file: str, seconds: float) -> None:
     order = list(enumerate(cases))
     random.Random(1).shuffle(order)
     found: dict[str, np.ndarray[Any, Any]] = {}
-    saved = time.monotonic()
+    saved, failed = time.monotonic(), 0
     end = saved + seconds
     for at, case in order:
         now = time.monotonic()
@@ -147,12 +147,18 @@ def write_cases(file: str, seconds: float) -> None:
         if now > saved + SAVED_EACH:
             save(file, found)
             saved = time.monotonic()
-        result = runner.evaluate(dy, case)
+        try:
+            result = runner.evaluate(dy, case)
+        except Exception as error:  # noqa: BLE001 - the others are still to be looked at
+            print(f"{case.id}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            failed = 1
+            continue
         found[f"{at} value"] = result.value
         for n, gradient in enumerate(result.grads):
             if gradient is not None:
                 found[f"{at} gradient {n}"] = gradient
     save(file, found)
+    return failed
 
 
 def save(file: str, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
@@ -560,16 +566,14 @@ def main() -> int:
     parser.add_argument("--plan", action="store_true", help="say what would run here, and run nothing")
     parser.add_argument("--compile", nargs=2, type=int, help=argparse.SUPPRESS)  # that of check_kernels
     args = parser.parse_args()
-    if args.compile:
+    if args.compile or args.cases or args.models:
         sys.argv = sys.argv[:1]
+    if args.compile:
         print(compile_part(*args.compile))
         return 0
     if args.cases:
-        sys.argv = sys.argv[:1]
-        write_cases(args.cases, args.seconds)
-        return 0
+        return write_cases(args.cases, args.seconds)
     if args.models:
-        sys.argv = sys.argv[:1]
         file, name, (persistent, keep) = args.models
         np.savez(file, **model_results(name, persistent == "1", keep == "1"))
         return 0

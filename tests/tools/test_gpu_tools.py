@@ -428,3 +428,17 @@ def test_parts_of_the_kernels_are_all_of_them(gpu_check: Any, monkeypatch: pytes
     assert count == len(asked) == len(set(asked)) == sum(map(len, names.values())) > 200
     assert {one[:2] for one in asked} == {(file, name) for file in names for name in names[file]}
     assert {tuple(device) for _, _, *device in asked} == {(90, 13000)}
+
+
+def test_a_case_that_fails_leaves_the_others(
+    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tests"))
+    runner, cases = (importlib.import_module(name) for name in ("support.runner", "ops.cases"))
+    bad, evaluate = cases.CASES[7], runner.evaluate
+    monkeypatch.setattr(cases, "CASES", cases.CASES[5:10])
+    monkeypatch.setattr(runner, "evaluate", lambda dy, case: 1 / 0 if case is bad else evaluate(dy, case))
+    file = tmp_path / "cases.npz"
+    assert gpu_check.write_cases(str(file), 60.0) == 1
+    assert {name.split()[0] for name in np.load(file).files} == {"0", "1", "3", "4"}
+    assert f"{bad.id}: ZeroDivisionError" in capsys.readouterr().err
