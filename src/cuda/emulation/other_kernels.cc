@@ -23,29 +23,28 @@ void add_rules(emulation::Kernels& to, std::integer_sequence<uint32_t, number...
   (add(number, "false", emulation::run<update<number, false>>), ...);
 }
 
+// `sums`: the further arguments of the template.
+template <class... Sums>
+void add_large_products(emulation::Kernels& to, const std::string& sums) {
+  const auto add = [&](const char* kind, emulation::Run run) {
+    to.push_back({"large_products", "large_product<" + (kind + sums) + ">", run});
+  };
+  add("true, false", emulation::run<large_product<true, false, Sums...>>);
+  add("false, false", emulation::run<large_product<false, false, Sums...>>);
+  add("true, true", emulation::run<large_product<true, true, Sums...>>);
+}
+
 const emulation::Registration kSources([](emulation::Kernels& to) {
   using emulation::run;
   add_rules(to, std::make_integer_sequence<uint32_t, kUpdateRules>());
+  add_large_products(to, "");
+  add_large_products<TensorSums<Tf32>>(to, ", TensorSums<Tf32>");
+  add_large_products<TensorSums<Bf16>>(to, ", TensorSums<Bf16>");
   for (const emulation::Kernel& kernel : {
            emulation::Kernel{"argmax", "argmax", run<argmax>},
            {"exchange", "take_array", run<take_array>},
            {"few_columns", "few_columns<true>", run<few_columns<true>>},
            {"few_columns", "few_columns<false>", run<few_columns<false>>},
-           {"large_products", "large_product<true, false>", run<large_product<true, false>>},
-           {"large_products", "large_product<false, false>", run<large_product<false, false>>},
-           {"large_products", "large_product<true, true>", run<large_product<true, true>>},
-           {"large_products", "large_product<true, false, TensorSums<Tf32>>",
-            run<large_product<true, false, TensorSums<Tf32>>>},
-           {"large_products", "large_product<false, false, TensorSums<Tf32>>",
-            run<large_product<false, false, TensorSums<Tf32>>>},
-           {"large_products", "large_product<true, true, TensorSums<Tf32>>",
-            run<large_product<true, true, TensorSums<Tf32>>>},
-           {"large_products", "large_product<true, false, TensorSums<Bf16>>",
-            run<large_product<true, false, TensorSums<Bf16>>>},
-           {"large_products", "large_product<false, false, TensorSums<Bf16>>",
-            run<large_product<false, false, TensorSums<Bf16>>>},
-           {"large_products", "large_product<true, true, TensorSums<Bf16>>",
-            run<large_product<true, true, TensorSums<Bf16>>>},
            {"lookup", "lookup_forward", run<lookup_forward>},
            {"matmul", "product<true, false>", run<product<true, false>>},
            {"matmul", "product<false, false>", run<product<false, false>>},
