@@ -120,11 +120,11 @@ needs_nvrtc = pytest.mark.skipif(nvrtc.found() is None, reason="no NVRTC")
 @needs_nvrtc
 def test_a_process_compiles_as_the_library_does(background: Any) -> None:
     options = ["--gpu-architecture=sm_90", "--std=c++20"]
-    request = TINY, "tiny.cu", HEADERS, options, ["add<1>", "add<2>"]
+    source, kernels = nvrtc.Source(TINY, "tiny.cu", HEADERS, options), ["add<1>", "add<2>"]
     process = background._Process(nvrtc.subject())
-    assert process.compile(*request) == nvrtc.subject().compile(*request)
+    assert process.compile(source, kernels) == nvrtc.subject().compile(source, kernels)
     with pytest.raises(nvrtc.CompileError, match="no_such_type"):
-        process.compile("no_such_type x;", *request[1:])
+        process.compile(source._replace(text="no_such_type x;"), kernels)
 
 
 @needs_nvrtc
@@ -177,7 +177,7 @@ def test_a_python_whose_forks_run_handlers(background: Any, monkeypatch: pytest.
     monkeypatch.setattr(os, "posix_spawn", posix_spawn)
     options = ["--gpu-architecture=sm_90", "--std=c++20"]
     process = background._Process(nvrtc.subject())
-    assert process.compile(TINY, "tiny.cu", HEADERS, options, ["add<1>"]).lowered
+    assert process.compile(nvrtc.Source(TINY, "tiny.cu", HEADERS, options), ["add<1>"]).lowered
     assert spawned == [process._running.pid]
 
 

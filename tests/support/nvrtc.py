@@ -17,8 +17,8 @@ def package() -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "CompileError":  # the compiler's log
-        return package().CompileError
+    if name in ("CompileError", "Source"):  # the compiler's log, and what it is given
+        return getattr(package().nvrtc, name)
     raise AttributeError(name)
 
 
@@ -73,17 +73,22 @@ def usage(elf: bytes) -> dict[str, Usage]:
     return {name: Usage(n, told[FRAME].get(name, 0), shared[name]) for name, n in told[REGISTERS].items()}
 
 
+def source_of(text: str, name: str, options: list[str]) -> Any:
+    """With the headers of the checkout."""
+    sources = import_module("dynet_compat.cuda.sources")
+    headers = sources.closure(name, {**texts(), name: text})
+    headers.update(dict.fromkeys(sources.STD_HEADERS, sources.STD_TEXT))
+    return package().nvrtc.Source(text, name, headers, options)
+
+
 def compile_ptx(source: str, name: str, arch: str, kernels: list[str]) -> tuple[str, dict[str, str], str]:
     """As compile_cubin(), for a virtual architecture: "compute_90"."""
     library = subject()
     blob = library._blob
     library._blob = lambda program, kind: blob(program, "PTX" if kind == "CUBIN" else kind)
     try:
-        sources = import_module("dynet_compat.cuda.sources")
-        headers = sources.closure(name, {**texts(), name: source})
-        headers.update(dict.fromkeys(sources.STD_HEADERS, sources.STD_TEXT))
         options = [f"--gpu-architecture={arch}", *package().options_for(90)[1:]]
-        ptx, lowered, log = library.compile(source, name, headers, options, kernels)
+        ptx, lowered, log = library.compile(source_of(source, name, options), kernels)
     finally:
         del library._blob
     return ptx.rstrip(b"\0").decode(), lowered, log
@@ -91,8 +96,5 @@ def compile_ptx(source: str, name: str, arch: str, kernels: list[str]) -> tuple[
 
 def compile_cubin(source: str, name: str, arch: str, kernels: list[str]) -> tuple[bytes, dict[str, str], str]:
     """Cubin, lowered name of each of `kernels` (asking for a template's instance makes it), and log."""
-    sources = import_module("dynet_compat.cuda.sources")
-    headers = sources.closure(name, {**texts(), name: source})
-    headers.update(dict.fromkeys(sources.STD_HEADERS, sources.STD_TEXT))
     options = package().options_for(int(arch.removeprefix("sm_")))
-    return tuple(subject().compile(source, name, headers, options, kernels))  # type: ignore[return-value]
+    return tuple(subject().compile(source_of(source, name, options), kernels))  # type: ignore[return-value]

@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Optional
 
@@ -61,20 +61,13 @@ class _Process:
         self._path, self.version, self.architectures = inner.path, inner.version, inner.architectures
         self._running: Optional[subprocess.Popen[bytes]] = None
 
-    def compile(
-        self,
-        source: str,
-        name: str,
-        headers: Mapping[str, str],
-        options: Sequence[str],
-        expressions: Sequence[str],
-    ) -> nvrtc.Compiled:
+    def compile(self, source: nvrtc.Source, expressions: Sequence[str]) -> nvrtc.Compiled:
         """As Nvrtc.compile.
 
         Raises:
             RuntimeError: there is no such process, it has ended, or its answer is none of NVRTC's.
         """
-        request = os.getpid(), self._path, source, name, dict(headers), list(options), list(expressions)
+        request = os.getpid(), self._path, *source, list(expressions)  # no class: it lacks the package
         with _lock:
             if _ends.is_set():
                 raise RuntimeError("the program ends")

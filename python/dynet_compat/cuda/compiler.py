@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Optional, Protocol
 
 from ..files.cache import key_of
 from . import sources
 from .cache import Cache, CompiledKernels
-from .nvrtc import Compiled, CompileError, find_nvrtc
+from .nvrtc import Compiled, CompileError, Source, find_nvrtc
 
 # Expressions name kernels as inside dyc::cuda; NVRTC looks them up at the end of the file.
 _EPILOGUE = "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
@@ -27,14 +27,7 @@ class Compiler(Protocol):
     @property
     def architectures(self) -> list[int]: ...
 
-    def compile(
-        self,
-        source: str,
-        name: str,
-        headers: Mapping[str, str],
-        options: Sequence[str],
-        expressions: Sequence[str],
-    ) -> Compiled: ...
+    def compile(self, source: Source, expressions: Sequence[str]) -> Compiled: ...
 
 
 def options_for(architecture: int) -> list[str]:
@@ -79,19 +72,20 @@ class KernelFile:
         self, file: str, architecture: int, driver: int = 0, nvrtc: Optional[Compiler] = None
     ) -> None:
         texts = sources.embedded()
-        self._name = f"cuda/kernels/{file}.cu"
-        if self._name not in texts:
+        name = f"cuda/kernels/{file}.cu"
+        if name not in texts:
             raise KernelError(f"there is no file {file}.cu of kernels")
         self._compiler: Compiler = nvrtc or find_nvrtc(driver)
         self._architecture = architecture
-        self._options = options_for(_target(self._compiler, architecture))
-        self._source = texts[self._name] + _EPILOGUE
+        options = options_for(_target(self._compiler, architecture))
+        text = texts[name] + _EPILOGUE
         self._version = ".".join(map(str, self._compiler.version))
-        headers = sources.closure(self._name, texts)
-        read = [text for item in sorted(headers.items()) for text in item]
-        everything = [self._version, *self._options, self._name, self._source, *sources.STD_HEADERS]
+        headers = sources.closure(name, texts)
+        read = [part for item in sorted(headers.items()) for part in item]
+        everything = [self._version, *options, name, text, *sources.STD_HEADERS]
         self._cache = Cache(key_of([*everything, sources.STD_TEXT, *read]))
-        self._headers = {**headers, **dict.fromkeys(sources.STD_HEADERS, sources.STD_TEXT)}
+        headers.update(dict.fromkeys(sources.STD_HEADERS, sources.STD_TEXT))
+        self._source = Source(text, name, headers, options)
 
     def kept(self, expressions: Sequence[str]) -> tuple[list[CompiledKernels], list[str]]:
         """Entries of the cache that have kernels among these, and the kernels that none of them has."""
@@ -106,13 +100,11 @@ class KernelFile:
             KernelError: they do not compile.
         """
         try:
-            made = self._compiler.compile(
-                self._source, self._name, self._headers, self._options, expressions
-            )
+            made = self._compiler.compile(self._source, expressions)
         except CompileError as error:
             raise KernelError(
-                f"NVRTC {self._version} cannot compile {self._name} for sm_{self._architecture}; this is a "
-                f"fault of dynet_compat or of that compiler, please report it:\n{error}"
+                f"NVRTC {self._version} cannot compile {self._source.name} for sm_{self._architecture}; this "
+                f"is a fault of dynet_compat or of that compiler, please report it:\n{error}"
             ) from error
         entry = CompiledKernels(made.cubin, made.lowered)
         self._cache.keep(entry)

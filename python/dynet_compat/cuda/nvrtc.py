@@ -26,6 +26,15 @@ class CompileError(RuntimeError):
     """The compiler's log."""
 
 
+class Source(NamedTuple):
+    """A text to compile: its name in messages, the headers that it may include by name, NVRTC's options."""
+
+    text: str
+    name: str
+    headers: Mapping[str, str]
+    options: Sequence[str]
+
+
 class Compiled(NamedTuple):
     """A cubin, the lowered name of each expression, and what the compiler said."""
 
@@ -86,26 +95,20 @@ class Nvrtc:
         self._call("nvrtcGetLoweredName", program, expression.encode(), ctypes.byref(name))
         return (name.value or b"").decode()
 
-    def compile(
-        self,
-        source: str,
-        name: str,
-        headers: Mapping[str, str],
-        options: Sequence[str],
-        expressions: Sequence[str],
-    ) -> Compiled:
+    def compile(self, source: Source, expressions: Sequence[str]) -> Compiled:
         """The cubin of a source, with the kernels that the expressions name; templates are instantiated.
 
         Raises:
             CompileError: the log of a compilation that failed.
         """
+        text, name, headers, options = source
         count = len(headers)
         array = ctypes.c_char_p * count
         names = array(*(header.encode() for header in headers))
-        texts = array(*(text.encode() for text in headers.values()))
+        texts = array(*(header.encode() for header in headers.values()))
         program = ctypes.c_void_p()
         self._call(
-            "nvrtcCreateProgram", ctypes.byref(program), source.encode(), name.encode(), count, texts, names
+            "nvrtcCreateProgram", ctypes.byref(program), text.encode(), name.encode(), count, texts, names
         )
         try:
             for expression in expressions:
@@ -166,13 +169,13 @@ def _end_with_parent() -> None:
 
 
 def main() -> None:
-    """Compiles what is read from stdin: the parent's number, a library's path, the arguments of `compile`."""
+    """Compiles what stdin has: the parent's number, a library's path, a source's fields, its kernels."""
     _end_with_parent()
-    parent, path, *request = pickle.load(sys.stdin.buffer)
+    parent, path, *source, expressions = pickle.load(sys.stdin.buffer)
     if os.getppid() != parent:  # it has ended before
         return
     try:
-        answer: tuple[object, ...] = (True, *Nvrtc(path).compile(*request))
+        answer: tuple[object, ...] = (True, *Nvrtc(path).compile(Source(*source), expressions))
     except CompileError as error:
         answer = (False, str(error))
     pickle.dump(answer, sys.stdout.buffer)
