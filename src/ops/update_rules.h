@@ -44,10 +44,17 @@ struct Adagrad {
   }
 };
 
-// The running mean of a quantity: decay * mean + (1 - decay) * now.
+// The running mean of a quantity, decay * mean + (1 - decay) * now, by one product less: these loops are
+// bound by multiplications. 1 - decay is exact for a decay of 1/2 and more.
 template <class T>
 DYC_INLINE T running_mean(T mean, float decay, T now) {
-  return vfma(mean, splat<T>(decay), now * (1.f - decay));
+  return vfma(now - mean, splat<T>(1.f - decay), mean);
+}
+// The same of squares. A mean that has grown to infinity stays there.
+template <class T>
+DYC_INLINE T running_mean_of_squares(T mean, float decay, T now) {
+  const T finite = vmin(splat<T>(0x1.fffffep127f), mean);
+  return vfma(vfma(now, now, -finite), splat<T>(1.f - decay), mean);
 }
 
 struct Adadelta {
@@ -55,9 +62,9 @@ struct Adadelta {
   static constexpr bool kIdleMatters = true;
   template <class T>
   static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
-    s[0] = running_mean(s[0], f.decay1, g * g);
+    s[0] = running_mean_of_squares(s[0], f.decay1, g);
     const T d = divide_by_sqrt(-g * vsqrt(s[1] + f.epsilon), s[0] + f.epsilon);
-    s[1] = running_mean(s[1], f.decay1, d * d);
+    s[1] = running_mean_of_squares(s[1], f.decay1, d);
     return vfma(d, splat<T>(f.step), x);
   }
 };
@@ -67,7 +74,7 @@ struct RmsProp {
   static constexpr bool kIdleMatters = true;
   template <class T>
   static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
-    s[0] = running_mean(s[0], f.decay1, g * g);
+    s[0] = running_mean_of_squares(s[0], f.decay1, g);
     return subtract_root_quotient(x, g * f.step, s[0] + f.epsilon);
   }
 };
@@ -86,7 +93,7 @@ struct Adam {
   template <class T>
   static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
     s[0] = running_mean(s[0], f.decay1, g);
-    s[1] = running_mean(s[1], f.decay2, g * g);
+    s[1] = running_mean_of_squares(s[1], f.decay2, g);
     return adam_step(x, s[0], s[1], f);
   }
 };
@@ -107,7 +114,7 @@ struct Amsgrad {
   template <class T>
   static DYC_INLINE T apply(T x, T g, T* s, const UpdateFactors& f) {
     s[0] = running_mean(s[0], f.decay1, g);
-    s[1] = running_mean(s[1], f.decay2, g * g);
+    s[1] = running_mean_of_squares(s[1], f.decay2, g);
     s[2] = vmax(s[2], s[1]);  // lets NaN through
     return adam_step(x, s[0], s[2], f);
   }

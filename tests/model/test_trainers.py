@@ -120,6 +120,23 @@ def test_quotients_of_zero_and_infinity_are_those_of_a_division(dy: Any, name: s
     assert np.isnan(want[0]) and want[3] == start[3] and want[4] == -np.inf
 
 
+@pytest.mark.parametrize("name", ["AdamTrainer", "AmsgradTrainer", "RMSPropTrainer", "AdadeltaTrainer"])
+def test_a_mean_square_beyond_float_stops_its_element_only(dy: Any, name: str) -> None:
+    start = np.full(37, 0.5, np.float32)
+    pc = dy.ParameterCollection()
+    p = pc.parameters_from_numpy(start)
+    trainer = getattr(dy, name)(pc)
+    trainer.set_clip_threshold(0)
+    for large in (1e24, 1.0, 1.0):
+        dy.renew_cg()
+        grads = np.where(np.arange(37) % 5 == 3, large, 1.0)
+        dy.dot_product(p, dy.inputTensor(grads)).backward()
+        trainer.update()
+    stopped = p.as_array()[3::5]
+    np.testing.assert_allclose(stopped, 0.5, rtol=0.02)
+    assert (np.delete(p.as_array(), np.s_[3::5]) < stopped.max()).all()
+
+
 # All rows of a table are updated one by one, or as a whole: the places of elements in vectors differ. Prints
 # the trainers whose elements differ.
 PLACES = """
