@@ -9,7 +9,7 @@ template <int C>
 DYC_TILE sum_block(int64_t rows, const float* const* dys, float* to, bool add) {
   const float* dy[C];
   DYC_UNROLL for (int c = 0; c < C; c++) dy[c] = dys[c];
-  each_vector(rows, [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
+  each_vector(rows, [&](int64_t r, auto get, auto, auto put) __attribute__((always_inline)) {
     V acc = get(dy[0] + r);
     DYC_UNROLL for (int c = 1; c < C; c++) acc = acc + get(dy[c] + r);
     put(to + r, add ? get(to + r) + acc : acc);

@@ -183,11 +183,11 @@ DYC_TILE nn_stream_block(int64_t rows, const float* w, int64_t ld, const float* 
   DYC_UNROLL for (int c = 0; c < C; c++) {
     DYC_UNROLL for (int q = 0; q < K; q++) b[q][c] = splat<V>(xs[c][q]);
   }
-  each_vector(rows, [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
+  each_vector(rows, [&](int64_t r, auto get, auto far, auto put) __attribute__((always_inline)) {
     V acc[C];
     DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = s.begun[c] ? get(s.begun[c] + r) : V{};
     DYC_UNROLL for (int q = 0; q < K; q++) {
-      const V a = get(w + q * ld + r);
+      const V a = far(w + q * ld + r);
       DYC_UNROLL for (int c = 0; c < C; c++) acc[c] = vfma(a, b[q][c], acc[c]);
     }
     DYC_UNROLL for (int c = 0; c < C; c++)

@@ -88,14 +88,14 @@ DYC_TILE nt_stream_block(int64_t rows, const float* const* dys, const float* con
     dy[j] = dys[j];
     DYC_UNROLL for (int c = 0; c < K; c++) b[j][c] = splat<V>(xs[j][k + c]);
   }
-  each_vector(rows, [&](int64_t r, auto get, auto put) __attribute__((always_inline)) {
+  each_vector(rows, [&](int64_t r, auto get, auto far, auto put) __attribute__((always_inline)) {
     V a[N];
     DYC_UNROLL for (int j = 0; j < N; j++) a[j] = get(dy[j] + r);
     DYC_UNROLL for (int c = 0; c < K; c++) {
       V acc = V{};
       DYC_UNROLL for (int j = 0; j < N; j++) acc = vfma(a[j], b[j][c], acc);
       float* p = dw + c * ld + r;
-      put(p, (unset ? V{} : get(p)) + acc);
+      put(p, (unset ? V{} : far(p)) + acc);
     }
   });
 }
