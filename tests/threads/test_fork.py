@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -139,6 +140,45 @@ def test_fork_in_a_thread(dy: Any) -> None:
     thread.join()
     assert out[0].startswith("([6.0, 8.0], ") and "a thread that has ended" in out[0]
     assert (x * 2).value() == [2, 4]
+
+
+def test_alarms_reach_the_child_of_another_thread(dy: Any) -> None:
+    """That thread is the main one there, and calls handlers in the middle of a long computation."""
+    out: list[str] = []
+
+    def work() -> None:
+        w = dy.ParameterCollection().add_parameters((500, 500), init=dy.UniformInitializer(0.05))
+
+        def long() -> Any:
+            dy.renew_cg()
+            x = dy.inputTensor(np.ones((500, 8)), batched=True)
+            for _ in range(2000):
+                x = dy.tanh(w * x)
+            return dy.sum_batches(dy.sum_elems(x))
+
+        long().value()
+
+        def child() -> list[str]:
+            said = []
+
+            def handler(*_: Any) -> None:
+                try:
+                    (dy.scalarInput(1) + 1).value()
+                except RuntimeError as error:
+                    said.append(str(error)[:23])
+
+            signal.signal(signal.SIGALRM, handler)
+            last = long()
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            last.value()
+            return said
+
+        out.append(forked(child))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert out == ["['the handler of a signal']"]
 
 
 def test_multiprocessing(dy: Any) -> None:
