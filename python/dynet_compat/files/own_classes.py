@@ -424,7 +424,32 @@ def member(cls: Any, value: Any) -> Any:
         own = object.__getattribute__(found, "__dict__").get("_value_")
         if type(own) is type(value) and is_one_of(type(own), plain) and own == value:
             return found
-    raise ValueError(f"{name_of(cls)} has no such member")
+    flags = _combined(cls, value, members) if any(c is enum.Flag for c in bases_of(cls)) else None
+    if flags is None:
+        raise ValueError(f"{name_of(cls)} has no such member")
+    return flags
+
+
+def _combined(cls: Any, value: Any, members: dict[str, Any]) -> Any:
+    """What `A | B` of members of a Flag is, the same object as in the program; None if there is no such."""
+    base, known = base_of(cls), attributes_of(cls).get("_value2member_map_")
+    if type(value) is not int or value < 0 or not is_one_of(base, (int, object)) or type(known) is not dict:
+        return None
+    names = {}
+    for found in members.values():
+        own = object.__getattribute__(found, "__dict__")
+        if type(own["_value_"]) is not int:
+            return None
+        names[own["_value_"]] = own["_name_"]
+    bits = {bit: name for bit, name in names.items() if bit & value and bit & (bit - 1) == 0}
+    if sum(bits) != value:
+        return None
+    if value not in known:
+        made = int.__new__(cls, value) if base is int else object.__new__(cls)
+        name = "|".join(bits.values()) if bits and sys.version_info >= (3, 11) else None
+        object.__getattribute__(made, "__dict__").update(_name_=name, _value_=value)
+        known[value] = made
+    return known[value]
 
 
 def set_state(target: Any, state: Any) -> None:
