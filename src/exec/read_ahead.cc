@@ -53,13 +53,14 @@ bool ReadAhead::unsettled(Graph& graph, NodeId id) const {
   if (n.n_args == 0) return op_info(graph.sig(id).op).meta->kind == OpKind::lookup;
   const auto is_unsettled = [&](NodeId arg) {
     if (arg >= first_) return unsettled_[arg - first_] != 0;
-    return (graph.node(arg).flags & Node::leaf) && graph.is_parameter(arg) && unsettled(graph, arg);
+    return graph.is_parameter(arg) && !graph.parameter_use(arg).pinned;
   };
   const NodeId* args = graph.args(id);
   return std::any_of(args, args + n.n_args, is_unsettled);
 }
 
-void ReadAhead::drop_unsettled(Graph& graph, NodeId first_pending) {
+// Flat, as a chart has a thousand nodes for each read that looks ahead.
+[[gnu::flatten]] void ReadAhead::drop_unsettled(Graph& graph, NodeId first_pending) {
   first_ = first_pending;
   unsettled_.resize(nodes_.back() + 1 - first_);
   for (NodeId id = first_; id <= nodes_.back(); ++id) unsettled_[id - first_] = unsettled(graph, id);
