@@ -44,15 +44,18 @@ struct Adagrad {
   }
 };
 
-// The running mean of a quantity, decay * mean + (1 - decay) * now, by one product less: these loops are
-// bound by multiplications. 1 - decay is exact for a decay of 1/2 and more.
+// The running mean of a quantity, decay * mean + (1 - decay) * now, by one product less where it may: these
+// loops are bound by multiplications. 1 - decay is exact for a decay of 1/2 and more; for less, a large mean
+// would round off a small `now` and then be forgotten.
 template <class T>
 DYC_INLINE T running_mean(T mean, float decay, T now) {
+  if (decay < 0.5f) return vfma(mean, splat<T>(decay), now * (1.f - decay));
   return vfma(now - mean, splat<T>(1.f - decay), mean);
 }
 // The same of squares. A mean that has grown to infinity stays there.
 template <class T>
 DYC_INLINE T running_mean_of_squares(T mean, float decay, T now) {
+  if (decay < 0.5f) return running_mean(mean, decay, now * now);
   const T finite = vmin(splat<T>(0x1.fffffep127f), mean);
   return vfma(vfma(now, now, -finite), splat<T>(1.f - decay), mean);
 }
