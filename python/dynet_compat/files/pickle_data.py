@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import own_classes
-from .own_classes import expect, is_one_of
+from .own_classes import ENTRY, expect, is_one_of
 from .pickle_names import ENCODE, RECONSTRUCT, SCALAR
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ _DTYPE = re.compile(r"[<|=]?(?:[biufc]\d{1,2}|[SU]\d{1,6}|\?)")
 _FACTORIES = (None, int, float, str, list, dict, set)
 _SETS = (set, frozenset)
 STEPS_PER_ITEM = 20
-ENTRY = 100  # bytes that an entry of a dictionary or a set may take
 
 
 def call_plain(machine: Machine, called: Any, arguments: tuple[Any, ...]) -> Any:
@@ -133,7 +132,7 @@ def call_own(machine: Machine, cls: Any, arguments: tuple[Any, ...]) -> Any:
     """What a call of an own class stands for in pickles of built-in bases; None if it would run its code."""
     if issubclass(type(cls), enum.EnumMeta):
         expect(len(arguments) == 1, "no member of an enumeration")
-        return own_classes.member(cls, arguments[0])
+        return _member(machine, cls, arguments[0])
     base = own_classes.base_of(cls)
     if is_one_of(base, _SETS):
         items = arguments[0] if arguments else []
@@ -151,6 +150,14 @@ def call_own(machine: Machine, cls: Any, arguments: tuple[Any, ...]) -> Any:
     if is_one_of(base, (collections.OrderedDict, collections.Counter)):
         return _fill(machine, own_classes.make(cls, ()), arguments)
     return None
+
+
+def _member(machine: Machine, cls: Any, value: Any) -> Any:
+    def charge(members: int, size: int) -> None:
+        machine.budget.work(STEPS_PER_ITEM * members)
+        machine.budget.copy(size)
+
+    return own_classes.member(cls, value, charge)
 
 
 def new_own(machine: Machine, cls: Any, arguments: tuple[Any, ...]) -> Any:

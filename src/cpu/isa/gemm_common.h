@@ -26,11 +26,13 @@ DYC_INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // A load by halves. AVX-512 loads that cross a cache line take two turns, and all do where columns begin
 // anywhere; of halves one in two crosses.
 #if defined(__AVX512F__)
+constexpr bool kHalves = true;
 DYC_INLINE V load_halves(const float* p) {
   return reinterpret_cast<V>(
       _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(p)), _mm256_loadu_ps(p + 8), 1));
 }
 #else
+constexpr bool kHalves = false;
 DYC_INLINE V load_halves(const float* p) { return load<V>(p); }
 #endif
 

@@ -35,9 +35,11 @@ DYC_TILE tn_tile(const TnSource* sources, int n, int64_t at, float* const* outs,
       }
     };
     int64_t i = 0;
-    if (C == 1 && ld % kLanes != 0) {  // columns that begin anywhere, and nothing to do but to read them
-      for (; i + kLanes <= m; i += kLanes) {
-        step([i](const float* p) __attribute__((always_inline)) { return load_halves(p + i); });
+    if constexpr (C == 1 && kHalves) {
+      if (ld % kLanes != 0) {  // columns that begin anywhere, and nothing to do but to read them
+        for (; i + kLanes <= m; i += kLanes) {
+          step([i](const float* p) __attribute__((always_inline)) { return load_halves(p + i); });
+        }
       }
     }
     for (; i + kLanes <= m; i += kLanes) {
