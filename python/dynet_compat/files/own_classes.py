@@ -16,7 +16,7 @@ import os
 import sys
 import types
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from typing import Any, Optional
 
@@ -347,7 +347,6 @@ def _classes_in(path: str) -> set[str]:
 
 # ------------------------------------------------------------------------------------------- objects
 
-ENTRY = 100  # bytes that an entry of a dictionary or a set may take
 _DICTS = (OrderedDict, Counter, defaultdict, dict)
 _BASES = (*_DICTS, list, set, frozenset, tuple, str, int, float, bytes, object)
 
@@ -357,7 +356,7 @@ def base_of(cls: type) -> Any:
     return next(c for c in bases_of(cls) if is_one_of(c, _BASES))
 
 
-def _refusal(cls: type) -> Optional[str]:
+def refusal(cls: type) -> Optional[str]:
     """Why objects of a class cannot be made without its code; None if they can."""
     for c in bases_of(cls):
         for name in ("__setstate__", "__del__"):
@@ -417,72 +416,6 @@ class CodeNeeded(Exception):
     """Arguments: name of the class, and why its objects cannot be made without its code."""
 
 
-def member(cls: Any, value: Any, charge: Callable[[int, int], None]) -> Any:
-    """The member of an enumeration with this value. `charge` gets members looked at and bytes taken.
-
-    Raises:
-        CodeNeeded: only the class's code may say which it is.
-    """
-    kind, members = type(value), next(attributes_of(c).get("_member_map_") for c in bases_of(cls))
-    charge(len(members), 0)
-    if is_one_of(kind, (int, str, float, bool, bytes, type(None))):
-        for found in members.values():
-            own = object.__getattribute__(found, "__dict__").get("_value_")
-            if type(own) is kind and own == value:
-                return found
-    flags = _combined(cls, value, members, charge) if any(c is enum.Flag for c in bases_of(cls)) else None
-    if flags is None:
-        raise ValueError(f"{name_of(cls)} has no such member")
-    return flags
-
-
-def _combined(cls: Any, value: Any, members: dict[str, Any], charge: Callable[[int, int], None]) -> Any:
-    """What `A | B` of members of a Flag is, the same object as in the program; None if there is no such."""
-    base, known = base_of(cls), attributes_of(cls).get("_value2member_map_")
-    if type(value) is not int or value < 0 or not is_one_of(base, (int, object)) or type(known) is not dict:
-        return None
-    charge(len(members), 0)
-    singles, others, union = [], [], 0
-    for found in members.values():
-        own = object.__getattribute__(found, "__dict__")
-        bits = own["_value_"]
-        if type(bits) is not int:
-            return None
-        if bits > 0 and bits & value == bits:
-            union |= bits
-            (others if bits & (bits - 1) else singles).append(own)
-    if union != value:
-        return None
-    if value in known:
-        return known[value]
-    why = _refusal(cls) or _refusal_of_flags(cls)
-    if why is not None:
-        raise CodeNeeded(full_name_of(cls), why)
-    made = int.__new__(cls, value) if base is int else object.__new__(cls)
-    state = {"_name_": _combined_name(singles, others), "_value_": value}
-    charge(0, 4 * ENTRY + len(state["_name_"] or ""))  # kept by the class
-    object.__getattribute__(made, "__dict__").update(state)
-    return known.setdefault(value, made)  # another thread may have made it
-
-
-def _combined_name(singles: list[dict[str, Any]], others: list[dict[str, Any]]) -> Optional[str]:
-    """As `enum` names it: members of several bits only where those of one bit are not all."""
-    if not singles and not others or sys.version_info < (3, 11):
-        return None
-    bits = sum({own["_value_"] for own in singles})
-    given = singles if all(own["_value_"] & ~bits == 0 for own in others) else [*singles, *others]
-    return "|".join(dict.fromkeys(own["_name_"] for own in given))
-
-
-def _refusal_of_flags(cls: type) -> Optional[str]:
-    """Why a combined member may be another one than `enum` makes; None if it is that."""
-    for name in ("_missing_", "_create_pseudo_member_"):
-        first = next((c for c in bases_of(cls) if name in attributes_of(c)), enum.Flag)
-        if not is_one_of(first, (enum.Enum, enum.Flag, enum.IntFlag)):
-            return f"has a {name}(), which makes combined members from what the file says"
-    return None
-
-
 def set_state(target: Any, state: Any) -> None:
     """Puts what the file says of an object into its __dict__ and its slots.
 
@@ -525,7 +458,7 @@ def make(cls: Any, arguments: tuple[Any, ...]) -> Any:
     Raises:
         CodeNeeded: that is not possible.
     """
-    why = _refusal(cls)
+    why = refusal(cls)
     if why is None:
         try:
             return _new_object(cls, arguments)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import own_classes
-from .own_classes import ENTRY, expect, is_one_of
+from .own_classes import expect, is_one_of
 from .pickle_names import ENCODE, RECONSTRUCT, SCALAR
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _DTYPE = re.compile(r"[<|=]?(?:[biufc]\d{1,2}|[SU]\d{1,6}|\?)")
 _FACTORIES = (None, int, float, str, list, dict, set)
 _SETS = (set, frozenset)
 STEPS_PER_ITEM = 20
+ENTRY = 100  # bytes that an entry of a dictionary or a set may take
 
 
 def call_plain(machine: Machine, called: Any, arguments: tuple[Any, ...]) -> Any:
@@ -153,11 +154,11 @@ def call_own(machine: Machine, cls: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _member(machine: Machine, cls: Any, value: Any) -> Any:
-    def charge(members: int, size: int) -> None:
-        machine.budget.work(STEPS_PER_ITEM * members)
+    def charge(steps: int, size: int) -> None:
+        machine.budget.work(steps)
         machine.budget.copy(size)
 
-    return own_classes.member(cls, value, charge)
+    return machine.names.members_of(cls).find(value, charge)
 
 
 def new_own(machine: Machine, cls: Any, arguments: tuple[Any, ...]) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Optional
 import numpy as np
 
 from .own_classes import OwnClasses, attributes_of, has_method, is_class, is_one_of, module_attributes
+from .own_enums import Members
 
 VARIABLE = "DYNET_COMPAT_TRUSTED"
 
@@ -91,6 +92,7 @@ class Names:
         self._caller = caller
         self._own = own
         self._named: dict[int, type] = {}  # own classes
+        self._members: dict[int, Members] = {}  # of enumerations among them
         self._trusted_names: set[str] = set()
         self.trusted: list[Any] = []
         if isinstance(trusted, str):
@@ -142,6 +144,12 @@ class Names:
     def is_own(self, found: Any) -> bool:
         """Whether it is a class that the file has named and whose objects are made without its code."""
         return id(found) in self._named and not self.may_call(found)
+
+    def members_of(self, cls: Any) -> Members:
+        """Those of an own enumeration."""
+        if id(cls) not in self._members:
+            self._members[id(cls)] = Members(cls)
+        return self._members[id(cls)]
 
     def _refuse(self, module: str, name: str, why: str) -> NoReturn:
         full = f"{module}.{name}"
