@@ -3,16 +3,17 @@
     python benchmarks/gpu.py [--device gpu] [--models TreeLSTM] [--sizes small] [--batches 8 64] [--json FILE]
     python benchmarks/gpu.py --quick      # tiny sizes, a few repetitions: does everything run?
 
-Sides: this package (`ours`); its kernels in DyNet's way (`dynet`: agenda batching, one launch per batch and
-one per gathered operand, no fusion, one instance after the other where values are read), which stands in
-for DyNet, whose CUDA code builds no more; PyTorch where it is installed, eager (`torch`) and with the
-models' cells through torch.compile (`compiled`). All sides have the same parameters and data, and must
-agree on the losses. A row is one configuration: medians of minibatches that differ from each other, from
-the first recorded node to the loss on the host (training: to updated parameters). `products` counts launches
-of matrix products by their kernel: for few columns, for middling and for large products, and cuBLAS; those
-whose weights a walk keeps on chip are among the first two. `lists` counts lists of launches by the way they
-ran, launch by launch, as a graph or in a persistent kernel (exec/cuda/launch_choices.h). --compile compiles
-what a timed run needs, and times nothing.
+Sides: this package with hints (`ours`; mode `eager`, or what DYNET_COMPAT_HINTS says), and without them
+(`unhinted`), on the scripts of models_in_dynet/; those without hints and its kernels in DyNet's way (`dynet`:
+agenda batching, one launch per batch and one per gathered operand, no fusion, one instance after the other
+where values are read), which stands in for DyNet, whose CUDA code builds no more; PyTorch where it is
+installed, eager (`torch`) and with the models' cells through torch.compile (`compiled`). All sides have the
+same parameters and data, and must agree on the losses. A row is one configuration: medians of minibatches
+that differ from each other, from the first recorded node to the loss on the host (training: to updated
+parameters). `products` counts launches of matrix products by their kernel: for few columns, for middling and
+for large products, and cuBLAS; those whose weights a walk keeps on chip are among the first two. `lists`
+counts lists of launches by the way they ran, launch by launch, as a graph or in a persistent kernel
+(exec/cuda/launch_choices.h). --compile compiles what a timed run needs, and times nothing.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from models import MODELS, Model
-from models.ops import Counter, counting_ops, dynet_ops, initial, torch_ops
+from models.ops import Counter, counting_ops, initial, torch_ops
 
-SIDES = ("ours", "dynet", "torch", "compiled")
+SIDES = ("ours", "unhinted", "dynet", "torch", "compiled")
 PHASES = ("inference", "training")
 MINIBATCHES = 4  # that differ; a run goes through them again and again
 # Of matrix products on the device: by kernels for few columns, middling and large ones, and by cuBLAS.
@@ -78,23 +79,18 @@ def work(model: type[Model], size: int, batches: Sequence[Sequence[Any]], train:
 
 
 class DynetSide:
-    """This package, or in DyNet's way."""
+    """This package, or in DyNet's way. Where the process has hints, `hinted` says whether they apply."""
 
-    def __init__(self, model: type[Model], size: int, like_dynet: bool) -> None:
+    def __init__(self, model: type[Model], size: int, like_dynet: bool, hinted: bool = True) -> None:
         import dynet_compat as dy
+        import models_in_dynet
 
         self.dy, self.like_dynet = dy, like_dynet
         self.pc = dy.ParameterCollection()
-        made = {}
-        for name, array in arrays_of(model, size).items():
-            make = (
-                self.pc.lookup_parameters_from_numpy
-                if name.startswith("table_")
-                else self.pc.parameters_from_numpy
-            )
-            made[name] = make(array)
-        self.parameters = made
-        self.model = model(dynet_ops(dy), SimpleNamespace(**made), size)
+        arrays = arrays_of(model, size)
+        self.model = models_in_dynet.build(model, self.pc, size, arrays, hinted and not like_dynet)
+        self.parameters = {name: getattr(self.model, name) for name in arrays}
+        self.decides = model.decides
         self.trainer = dy.SimpleSGDTrainer(self.pc, RATE)
         self.trainer.set_clip_threshold(-1)
         self.update = 0.0
@@ -109,10 +105,10 @@ class DynetSide:
     def run(self, batch: list[Any], train: bool) -> float:
         dy = self.dy
         dy.renew_cg()
-        if self.model.decides and not self.like_dynet:
-            parts = dy.batch_map(self.model, batch)
+        if self.decides and not self.like_dynet:
+            parts = dy.batch_map(self.model.losses, batch)
         else:
-            parts = [self.model(instance) for instance in batch]
+            parts = [self.model.losses(instance) for instance in batch]
         loss = dy.esum([one for part in parts for one in part])
         value = float(loss.value())
         if train:
@@ -174,6 +170,7 @@ class DynetSide:
         )
         return {
             "build": whole - engine - self.update,
+            "by regions": told["region_nodes"] / told["recorded_nodes"],
             "plan": told["plan"],
             "copy": told.get("device_copy_seconds", 0.0),
             # the emulation does not time its launches
@@ -271,8 +268,8 @@ def sides_of(args: argparse.Namespace, batch: int) -> list[str]:
 
 
 def make_side(name: str, model: type[Model], size: int, gpu: bool) -> Any:
-    if name in ("ours", "dynet"):
-        return DynetSide(model, size, name == "dynet")
+    if name in ("ours", "unhinted", "dynet"):
+        return DynetSide(model, size, name == "dynet", name == "ours")
     return TorchSide(model, size, name == "compiled", gpu)
 
 
@@ -495,6 +492,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     args = arguments(argv)
     if args.device:
         os.environ["DYNET_COMPAT_DEVICE"] = args.device
+    os.environ.setdefault("DYNET_COMPAT_HINTS", "eager")
     sys.setrecursionlimit(10000)
     sys.argv = sys.argv[:1]  # the package reads its options there
     if args.compile:

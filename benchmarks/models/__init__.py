@@ -1,4 +1,6 @@
-"""ACRoBat's seven models, each written once, over a small vocabulary of operations (`ops.py`).
+"""ACRoBat's seven models over a small vocabulary of operations (`ops.py`), for PyTorch and to count work.
+
+../models_in_dynet/ has them as scripts for DyNet.
 
 A model is made of parameters and of a function for one instance; nothing in it batches. Sizes are those of
 the paper (Fegade et al., ACRoBat, MLSys 2024). Decisions of the models whose control flow depends on

@@ -1,7 +1,4 @@
-"""The operations that the models use, of dynet_compat, of PyTorch, and of a counter of their work.
-
-`dynet_ops` hands out dynet_compat's own functions: a model calls them directly.
-"""
+"""The operations that the models use, of PyTorch, and of a counter of their work."""
 
 from __future__ import annotations
 
@@ -11,37 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-
-
-def dynet_ops(dy: Any) -> SimpleNamespace:
-    """Of dynet_compat. Values are expressions, parameters are used as they are."""
-
-    def column_norm(x: Any, gain: Any, bias: Any) -> Any:
-        (rows, columns), _ = x.dim()
-        columns_as_batch = dy.reshape(x, (rows,), batch_size=columns)
-        return dy.reshape(dy.layer_norm(columns_as_batch, gain, bias), (rows, columns))
-
-    return SimpleNamespace(
-        affine=dy.affine_transform,
-        matmul=lambda a, b: a * b,
-        tanh=dy.tanh,
-        logistic=dy.logistic,
-        relu=dy.rectify,
-        cmult=dy.cmult,
-        concatenate=dy.concatenate,
-        columns=dy.concatenate_cols,
-        add_column=dy.colwise_add,
-        rows=lambda x, a, b: dy.pick_range(x, a, b),
-        transpose=dy.transpose,
-        column=lambda x, i: dy.pick(x, i, 1),
-        scale=lambda x, factor: x * factor,
-        softmax=dy.softmax,
-        column_norm=column_norm,
-        lookup=lambda table, i: table[i],
-        loss=dy.pickneglogsoftmax,
-        total=dy.esum,
-        read=lambda x: x.value(),
-    )
 
 
 def torch_ops(torch: Any) -> SimpleNamespace:

@@ -16,7 +16,7 @@ class TreeLSTM(OverTrees):
     def parameters(size: int) -> dict[str, tuple[int, ...]]:
         gates = {f"{kind}_{gate}": (size, size) for gate in ("i", "o", "u") for kind in ("W", "l", "r")}
         forget = {name: (size, size) for name in ("ll", "lr", "rl", "rr")}
-        biases = {f"b_{gate}": (size,) for gate in "ioufc"}
+        biases = {f"b_{gate}": (size,) for gate in "iouf"}
         top = {"V": (TreeLSTM.classes, size), "c": (TreeLSTM.classes,)}
         return {"table_words": (TreeLSTM.words, size), **gates, **forget, **biases, **top}
 

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import dynet_compat as dy
+import models_in_dynet
 import numpy as np
-from models import Model
-from models.ops import dynet_ops
 
 from .data import PROGRAMS, RATE, arrays_of, instances_of
 
@@ -51,7 +50,7 @@ class Tagger:
         before, after = both_ways(*self.characters, [self.p.table_characters[c] for c in spelling])
         return dy.concatenate([self.p.table_words[word], before[-1], after[0]])
 
-    def __call__(self, sentence: list[Any]) -> list[Any]:
+    def losses(self, sentence: list[Any]) -> list[Any]:
         p = self.p
         before, after = both_ways(*self.words, [self.embed(word, spelling) for word, spelling, _ in sentence])
         return [
@@ -67,7 +66,7 @@ class Translator:
         self.p = parameters(pc, arrays)
         self.size = arrays["A_query"].shape[1]
 
-    def __call__(self, instance: Any) -> list[Any]:
+    def losses(self, instance: Any) -> list[Any]:
         p = self.p
         source, target = instance
         before, after = both_ways(*self.encoder, [p.table_source[word] for word in source])
@@ -88,7 +87,7 @@ class LanguageModel:
         self.lstm = lstm(pc, arrays, "lstm")
         self.p = parameters(pc, arrays)
 
-    def __call__(self, words: list[int]) -> list[Any]:
+    def losses(self, words: list[int]) -> list[Any]:
         p = self.p
         states = self.lstm.initial_state().transduce([p.table_words[word] for word in words[:-1]])
         return [dy.pickneglogsoftmax(p.V * h + p.v, word) for h, word in zip(states, words[1:])]
@@ -110,17 +109,17 @@ class OurSide:
         if self.program in WRITTEN:
             model = WRITTEN[self.program](pc, arrays)
         else:
-            model = PROGRAMS[self.program](dynet_ops(dy), parameters(pc, arrays), hidden)
+            model = models_in_dynet.build(PROGRAMS[self.program], pc, hidden, arrays)
         trainer = dy.SimpleSGDTrainer(pc, RATE)
         trainer.set_clip_threshold(-1)
         return model, trainer
 
     def train_batch(self, model: Any, trainer: Any, batch: list[Any]) -> float:
         dy.renew_cg()
-        if isinstance(model, Model) and model.decides:  # reads values on its way
-            parts = dy.batch_map(model, batch)
+        if getattr(PROGRAMS[self.program], "decides", False):  # reads values on its way
+            parts = dy.batch_map(model.losses, batch)
         else:
-            parts = [model(instance) for instance in batch]
+            parts = [model.losses(instance) for instance in batch]
         loss = dy.esum([one for part in parts for one in part])
         value = float(loss.value())
         loss.backward()

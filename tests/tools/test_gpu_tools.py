@@ -45,20 +45,22 @@ def gpu_check() -> Any:
 
 
 def test_benchmark_on_the_cpu(tmp_path: Path) -> None:
-    """Tiny sizes: every model, inference and training, both of our sides, which agree on the losses."""
+    """Tiny sizes: every model, inference and training, all of our sides, which agree on the losses."""
     file = tmp_path / "gpu.json"
-    done = run(
-        "benchmarks/gpu.py", "--quick", "--device", "cpu", "--sides", "ours", "dynet", "--json", str(file)
-    )
+    sides = ("ours", "unhinted", "dynet")
+    done = run("benchmarks/gpu.py", "--quick", "--device", "cpu", "--sides", *sides, "--json", str(file))
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(file.read_text(encoding="utf-8"))
     rows = result["rows"]
-    assert {row["model"] for row in rows} == MODELS and len(rows) == 7 * 2 * 2
+    assert {row["model"] for row in rows} == MODELS and len(rows) == 7 * 2 * 3
     assert result["disagree"] == [] and result["device"] == {"name": "cpu"}
     for row in rows:
         assert row["latency"] > 0 and row["launches"] > 0 and row["flops"] > 0 and row["minibatches"] == 2
         assert row["lists"] == {}, "nothing is chosen on the CPU"
         assert {"build", "plan", "copy", "kernel", "gathered", "operands"} <= set(row)
+        assert row["by regions"] > 0.7 if row["side"] == "ours" else row["by regions"] == 0, row
+    losses = {side: [row["losses"] for row in rows if row["side"] == side] for side in sides}
+    assert losses["ours"] == losses["unhinted"], "hints change no bit"
     assert result["summary"]["dynet training"]["configurations"] == 7
     table = [line for line in done.stdout.splitlines() if re.match(r"[\w-]+ +quick", line)]
     assert len(table) == len(rows)
@@ -381,7 +383,7 @@ def test_the_benchmark_on_the_emulation(gpu_check: Any, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (part,) = json.loads(file.read_text(encoding="utf-8"))["parts"]
     rows = part["facts"]["rows"]
-    assert part["ok"] and {row["model"] for row in rows} == MODELS and len(rows) == 7 * 2 * 2
+    assert part["ok"] and {row["model"] for row in rows} == MODELS and len(rows) == 7 * 2 * 3
     assert all(sum(row["lists"].values()) > 0 for row in rows if row["side"] == "ours"), rows
     assert len([line for line in done.stdout.splitlines() if line.startswith("model ")]) == 1
     assert "sets of kernels: " in part["text"]
