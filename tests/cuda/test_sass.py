@@ -7,6 +7,7 @@ that gets better may be made stricter here.
 from __future__ import annotations
 
 import importlib
+import sys
 from functools import cache
 from typing import NamedTuple
 
@@ -84,12 +85,12 @@ def numbers() -> dict[str, str]:
 
 
 @cache
-def compiled(file: str, architecture: int) -> dict[str, tuple[sass.Kernel, nvrtc.Usage]]:
+def compiled(file: str, architecture: int, version: str = "") -> dict[str, tuple[sass.Kernel, nvrtc.Usage]]:
     """The contract's kernels of a file, by their names there."""
     kernels = [rule.kernel.format(**numbers()) for rule in CONTRACT if rule.file == file]
     name = f"cuda/kernels/{file}.cu"
     source = nvrtc.texts()[name] + EPILOGUE
-    cubin, lowered, _ = nvrtc.compile_cubin(source, name, f"sm_{architecture}", kernels)
+    cubin, lowered, _ = nvrtc.compile_cubin(source, name, f"sm_{architecture}", kernels, version)
     usage, code = nvrtc.usage(cubin), sass.disassemble(cubin)
     return {kernel: (code[lowered[kernel]], usage[lowered[kernel]]) for kernel in kernels}
 
@@ -127,6 +128,16 @@ def broken(rule: Rule, code: sass.Kernel, used: nvrtc.Usage, architecture: int) 
 def test_contract(rule: Rule, architecture: int) -> None:
     code, used = compiled(rule.file, architecture)[rule.kernel.format(**numbers())]
     assert not broken(rule, code, used, architecture)
+
+
+@pytest.mark.parametrize("version", nvrtc.OTHERS)
+@pytest.mark.parametrize("rule", CONTRACT, ids=lambda rule: rule.kernel.split("<")[0] + "-" + rule.file)
+def test_contract_of_other_compilers(rule: Rule, version: str) -> None:
+    if nvrtc.found(version) is None:
+        pytest.skip(f"NVRTC {version} is not in {sys.prefix}/nvrtc")
+    assert nvrtc.subject(version).version == tuple(map(int, version.split(".")))
+    code, used = compiled(rule.file, 90, version)[rule.kernel.format(**numbers())]
+    assert not broken(rule, code, used, 90)
 
 
 # ---------------------------------------------------------------- the reading of machine code

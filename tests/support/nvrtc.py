@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info
+OTHERS = ("12.9", "13.5")  # beside that of requirements-dev.txt: `make build` puts them into $(VENV)/nvrtc
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -22,8 +24,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
-def found() -> Optional[Path]:
-    """The wheel's libnvrtc, or None."""
+def found(version: str = "") -> Optional[Path]:
+    """The libnvrtc of the wheel, or of another version, or None."""
+    if version:
+        return next(Path(sys.prefix, "nvrtc", version).glob("nvidia/*/lib/libnvrtc.so.*"), None)
     return next((path for path in package().libraries() if "site-packages" in path.parts), None)
 
 
@@ -35,9 +39,9 @@ def texts() -> dict[str, str]:
 
 
 @cache
-def subject() -> Any:
-    path = found()
-    assert path is not None, "no libnvrtc: the wheel nvidia-cuda-nvrtc is not installed"
+def subject(version: str = "") -> Any:
+    path = found(version)
+    assert path is not None, f"no libnvrtc: the wheel nvidia-cuda-nvrtc {version} is not installed"
     return package().Nvrtc(str(path))
 
 
@@ -94,7 +98,10 @@ def compile_ptx(source: str, name: str, arch: str, kernels: list[str]) -> tuple[
     return ptx.rstrip(b"\0").decode(), lowered, log
 
 
-def compile_cubin(source: str, name: str, arch: str, kernels: list[str]) -> tuple[bytes, dict[str, str], str]:
+def compile_cubin(
+    source: str, name: str, arch: str, kernels: list[str], version: str = ""
+) -> tuple[bytes, dict[str, str], str]:
     """Cubin, lowered name of each of `kernels` (asking for a template's instance makes it), and log."""
     options = package().options_for(int(arch.removeprefix("sm_")))
-    return tuple(subject().compile(source_of(source, name, options), kernels))  # type: ignore[return-value]
+    made = subject(version).compile(source_of(source, name, options), kernels)
+    return tuple(made)  # type: ignore[return-value]
