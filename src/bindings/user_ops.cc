@@ -17,7 +17,8 @@ namespace dyc::py {
 
 namespace {
 
-PyObject* ops = nullptr;  // Python's dict of the ops by their numbers
+PyObject* ops = nullptr;        // Python's dict of the ops by their numbers
+PyObject* end_calls = nullptr;  // Python's function: calls of ops that have ended let go of their arrays
 
 ArrayLayout layout_of_array(const Dim& dim) {
   ArrayLayout layout(sizeof(float));
@@ -46,13 +47,13 @@ void store(const pb::object& result, float* to, size_t floats, bool add, const c
   for (size_t i = 0; i < floats; ++i) to[i] += array.data()[i];
 }
 
-// Does anybody else have one of these views of the device's memory? Cycles of references may, until they are
-// collected.
+// Does anybody else have one of these views of the device's memory? Cycles of references may until they are
+// collected, and calls that have ended as long as an error has their frames.
 bool are_kept(const std::vector<pb::object>& arrays) {
   if (!cuda_device()) return false;
   const auto kept = [](const pb::object& array) { return array.ref_count() > 1; };
   if (!std::any_of(arrays.begin(), arrays.end(), kept)) return false;
-  pb::module_::import("gc").attr("collect")();
+  pb::handle{end_calls}();
   return std::any_of(arrays.begin(), arrays.end(), kept);
 }
 
@@ -101,8 +102,9 @@ void call(const UserNode& node) {
     if (!are_kept(arrays)) throw;
     pb::raise_from(error, PyExc_RuntimeError, kept_text(name).c_str());
     throw pb::error_already_set();
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
     if (!are_kept(arrays)) throw;
+    throw RuntimeError(text(kept_text(name), "; it has also failed: ", error.what()));
   }
   if (are_kept(arrays)) throw RuntimeError(kept_text(name));
 }
@@ -130,7 +132,10 @@ pb::object record_user_op(uint32_t number, const pb::object& op, const pb::objec
 
 void add_user_ops(pb::module_& m) {
   call_user_op = call;
-  m.def("_set_user_ops", [](const pb::object& by_number) { ops = pb::object(by_number).release().ptr(); });
+  m.def("_set_user_ops", [](const pb::object& by_number, const pb::object& end) {
+    ops = pb::object(by_number).release().ptr();
+    end_calls = pb::object(end).release().ptr();
+  });
   m.def("_record_user_op", &record_user_op);
 }
 

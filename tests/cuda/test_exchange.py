@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -158,6 +159,18 @@ def test_cupy_asks_as_it_is_answered(dy: Any, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(KeyError, match="no GPU"):
             cupy.asarray(owner)
     assert all(np.array_equal(values, A) for values in asked) and len(asked) == 2
+
+
+def test_cupys_stream_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy 14 warns of what it is to remove."""
+    cupy = pytest.importorskip("cupy")
+    from dynet_compat.api import device_arrays as arrays
+
+    monkeypatch.setattr(arrays._core, "_stream", lambda: 4096)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stream = arrays.cupy_stream(cupy.cuda)
+    assert stream.ptr == 4096
 
 
 # ---------------------------------------------------------------- the driver's side

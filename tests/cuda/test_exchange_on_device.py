@@ -410,8 +410,13 @@ def test_arrays_of_cupy(dy: Any, cupy: Any) -> None:
     assert np.array_equal(x.npvalue(), A**2)
 
 
-def test_functions_get_cupys_arrays(dy: Any, cupy: Any) -> None:
+@pytest.mark.parametrize("by_protocol", [True, False])
+def test_functions_get_cupys_arrays(
+    dy: Any, cupy: Any, by_protocol: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On the stream of the package, so that neither waits."""
+    other = "ExternalStream" if by_protocol else "Stream"  # CuPy 14 warns of the first, 13 has no protocol
+    monkeypatch.setattr(cupy.cuda, other, type(other, (), {}))
     stream, kinds, streams = _core._stream(), set(), set()
 
     def forward(x: Any) -> Any:

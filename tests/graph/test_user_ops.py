@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import traceback
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -387,6 +388,9 @@ def test_arrays_that_are_kept(dy: Any, ends: str) -> None:
         with pytest.raises((RuntimeError, TypeError)) as caught:
             y.value()
         assert on_cpu() != ("cupy_op k: its function has kept an array" in str(caught.value))
+        errors = [caught.value, caught.value.__cause__]
+        why = {"raises": "KeyError", "returns text": "real numbers", "returns": "kept"}[ends]
+        assert any(why in str(error) for error in errors), errors
 
     with ThreadPoolExecutor(1) as other:
         other.submit(work).result()
@@ -414,6 +418,40 @@ def test_arrays_that_are_not_kept(dy: Any) -> None:
     kept: list[Any] = []
     copied = dy.cupy_op(lambda x: kept.append(x.copy()) or x + 1, shape=same)(x)
     assert copied.value() == [2, 3] and kept[0].tolist() == [1, 2]
+
+
+STORED: list[BaseException] = []
+
+
+def library(fails: bool) -> None:
+    """Stores an error, as libraries do at a first use: its frames keep those of all that called this."""
+    STORED.clear()
+    try:
+        raise ImportError("not installed")
+    except ImportError as error:
+        STORED.append(error)
+        if fails:
+            raise
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_frames_that_a_library_keeps_hold_no_arrays(dy: Any, fails: bool) -> None:
+    def calls(x: Any, *_: Any) -> Any:
+        library(fails)
+        return x * 2
+
+    x = dy.inputVector([1.0, 2.0])
+    y = dy.cupy_op(calls, calls, shape=same, name="f")(x)
+    if fails:
+        with pytest.raises(RuntimeError, match=r"cupy_op f: forward\(\) raised ImportError"):
+            y.value()
+    else:
+        assert y.value() == [2, 4]
+        dy.sum_elems(y).backward(full=True)
+        assert x.gradient().tolist() == [2, 4]
+    *_, (frame, _) = traceback.walk_tb(STORED[0].__traceback__)
+    assert frame.f_code is library.__code__ and frame.f_back is not None
+    assert ("x" in frame.f_back.f_locals) == on_cpu()
 
 
 def test_other_threads_go_on(dy: Any) -> None:

@@ -71,6 +71,16 @@ class Pool:
         return Block(self, size)
 
 
-cuda = SimpleNamespace(ExternalStream=_external_stream, MemoryPool=Pool)
+class Stream:
+    """CuPy's from version 14 on."""
+
+    @staticmethod
+    def from_external(stream: Any) -> Any:
+        version, pointer = stream.__cuda_stream__()
+        assert version == 0
+        return _external_stream(pointer)
+
+
+cuda = SimpleNamespace(ExternalStream=_external_stream, MemoryPool=Pool, Stream=Stream)
 
 __all__ = ["asarray", "cuda", "memory"]

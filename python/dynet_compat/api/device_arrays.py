@@ -38,11 +38,29 @@ def _is_emulated() -> bool:
     return bool(_core._is_emulated())
 
 
+class _Stream:
+    """The stream that this package computes on, by CUDA's stream protocol."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, _core._stream()  # the version of the protocol
+
+
+def cupy_stream(cuda: Any) -> Any:
+    """The same as a stream of CuPy.
+
+    Args:
+        cuda: `cupy.cuda`; before version 14 it knows of no protocol.
+    """
+    if hasattr(cuda.Stream, "from_external"):
+        return cuda.Stream.from_external(_Stream())
+    return cuda.ExternalStream(_core._stream())
+
+
 def on_stream() -> Any:
     """CuPy works on the stream of this package, so that neither waits for the other."""
     if _core._dlpack_device()[0] == _CPU or _is_emulated():
         return contextlib.nullcontext()
-    return find_cupy().cuda.ExternalStream(_core._stream())
+    return cupy_stream(find_cupy().cuda)
 
 
 def of_view(view: Any) -> Any:

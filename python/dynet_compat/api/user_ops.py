@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
 import numbers
 import operator
-import sys
-import traceback
 import weakref
 from collections.abc import Sequence
 from itertools import count
+from types import FrameType
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -29,18 +30,6 @@ def _array_shape(x: Expression) -> Sizes:
     """The shape of the value as an array: the batch, if there is one, is the last axis."""
     sizes, batch = x.dim()
     return (*sizes, batch) if batch > 1 else tuple(sizes)
-
-
-def _forget_locals(error: BaseException, outer: Optional[BaseException]) -> None:
-    """Functions that have ended let go of arrays that tracebacks keep; not those of the error `outer`."""
-    seen = {id(outer)}
-    errors: list[Optional[BaseException]] = [error]
-    while errors:
-        one = errors.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            traceback.clear_frames(one.__traceback__)
-            errors += [one.__cause__, one.__context__]
 
 
 class _UserOp:
@@ -140,17 +129,8 @@ class _UserOp:
         self, backward: bool, given: Sequence[Any], wanted: Sequence[bool], shape: Sequence[int]
     ) -> list[Any]:
         """What the engine calls for a node: returns the result or the gradients."""
-        outer = sys.exc_info()[1]
-        try:
-            with arrays.on_stream():
-                return (
-                    self._run_backward(given, wanted) if backward else self._run_forward(given, tuple(shape))
-                )
-        except BaseException as error:
-            if not isinstance(given[0], np.ndarray):  # memory of the device, valid during this call
-                del given
-                _forget_locals(error, outer)
-            raise
+        with arrays.on_stream():
+            return self._run_backward(given, wanted) if backward else self._run_forward(given, tuple(shape))
 
     def _run_forward(self, given: Sequence[Any], shape: Sizes) -> list[Any]:
         result = self._called("forward", self._forward, [arrays.of_view(array) for array in given])
@@ -175,8 +155,36 @@ class _UserOp:
         return gradients
 
 
+def _calls(frame: FrameType) -> list[FrameType]:
+    """This frame and those that wait for it, up to that of an op; empty: it is of no op's function."""
+    found: list[FrameType] = []
+    at: Optional[FrameType] = frame
+    while at is not None:
+        found.append(at)
+        if at.f_code is _UserOp._run.__code__:
+            return found
+        at = at.f_back
+    return []
+
+
+def _end_calls() -> None:
+    """Functions that an op has called, and that have ended, let go of what their names stand for.
+
+    A frame keeps that, and the frames that called it, as long as anything keeps the frame. The traceback of
+    an error does, and libraries store errors: CuPy those of imports that failed.
+    """
+    # type() and not isinstance(), which asks lazy modules for their class, whereupon they are loaded
+    frames = [calls for one in gc.get_objects() if type(one) is FrameType and (calls := _calls(one))]
+    for calls in frames:
+        with contextlib.suppress(RuntimeError):  # it runs
+            calls[-1].clear()
+            for frame in calls:
+                frame.clear()
+    gc.collect()
+
+
 _ops: weakref.WeakValueDictionary[int, _UserOp] = weakref.WeakValueDictionary()
-_core._set_user_ops(_ops)
+_core._set_user_ops(_ops, _end_calls)
 
 
 def cupy_op(
