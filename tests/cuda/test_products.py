@@ -95,6 +95,18 @@ def test_nothing_else_is_read_or_written(sanitized: Program, kernel: str, kind: 
     assert sanitized(kernel, kind, 3, 25) == ""
 
 
+@compiled
+def test_threads_of_a_warp_ask_for_different_banks(tmp_path: Path) -> None:
+    """Of shared memory, in blocks of a GPU: the worst access takes as long as its bytes need."""
+    options = (*GPU_BLOCKS, "-fno-tree-sra")  # what moves at once is one access
+    done = KernelProgram(tmp_path, "bank_conflicts", (), *options, races=True, device=())()
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    kernels = {(kernel, kind) for kernel, kind, _, _ in rows}
+    assert len(kernels) == len(rows) == 12 and all(int(accesses) > 300 for _, _, accesses, _ in rows), rows
+    assert [row for row in rows if row[-1] != "1"] == []
+
+
 REGISTERS = 65536 // 256  # of a thread, where one block is on a multiprocessor
 EPILOGUE = "\nusing namespace dyc;\nusing namespace dyc::cuda;\n"
 needs_nvrtc = pytest.mark.skipif(nvrtc.found() is None, reason="no NVRTC")

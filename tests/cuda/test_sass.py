@@ -46,7 +46,7 @@ class Rule(NamedTuple):
 CONTRACT = [
     *(Rule("matmul", f"product<{of}>", 2, 1260, 0.8, 8, 16)
       for of in ("true, false", "false, false", "true, true")),
-    *(Rule("large_products", f"large_product<{of}>", 2, 2600, 0.8, 6, 12)
+    *(Rule("large_products", f"large_product<{of}>", 2, 2650, 0.8, 6, 12)
       for of in ("true, false", "false, false", "true, true")),
     # 32 x 32 x 16 elements of a warp by m16n8k8 or m16n8k16. A few numbers that a tile needs once may wait in
     # memory, outside of the loop.

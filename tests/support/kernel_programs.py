@@ -25,20 +25,27 @@ class KernelProgram:
     """tests/cuda/<cases>.cc with the emulated device and more of src/, compiled in a folder.
 
     races: the kernels' accesses are checked.
+    device: the emulated device; programs that have their own want none.
     """
 
     def __init__(
-        self, folder: Path, cases: str, sources: Sequence[str] = (), *options: str, races: bool = False
+        self,
+        folder: Path,
+        cases: str,
+        sources: Sequence[str] = (),
+        *options: str,
+        races: bool = False,
+        device: Sequence[str] = DEVICE,
     ) -> None:
         self.path = folder / cases
         kernels = [str(HERE / f"{cases}.cc"), *(str(SRC / name) for name in sources)]
-        device = [str(SRC / name) for name in DEVICE]
+        files = [str(SRC / name) for name in device]
         command = [*COMPILER, "-std=c++20", "-O1", "-g1", "-fstack-clash-protection", f"-I{SRC}", *options]
         if races:  # the library of that sanitizer is not linked
             subprocess.run([*command, *RACES, "-c", *kernels], check=True, timeout=300, cwd=folder)
             command.append(RACES[0])
             kernels = [str(folder / f"{Path(name).stem}.o") for name in kernels]
-        subprocess.run([*command, *kernels, *device, "-o", str(self.path)], check=True, timeout=300)
+        subprocess.run([*command, *kernels, *files, "-o", str(self.path)], check=True, timeout=300)
 
     def __call__(
         self, *arguments: str, settings: str = "", timeout: float = 120

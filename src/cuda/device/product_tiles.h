@@ -19,6 +19,16 @@ DYC_INLINE F* column(const Matrix<F>& m, int64_t j) {
   return in_device_memory(m.base) + (m.index ? in_device_memory(m.index)[j] : j * m.stride);
 }
 
+// Parts of factors in shared memory: kDepth inner indices of some rows (columns) of the result. Threads of a
+// warp that write four indices of eight rows, or that read 128 bits each, use all banks once: so the indices
+// 0, 4, 8, .. are neighbours, then 1, 5, 9, .., at distances that differ from multiples of 32 floats by
+// eight.
+template <int kDepth>
+constexpr int place_of_index(int k) {
+  return k % 4 * (kDepth / 4) + k / 4;
+}
+constexpr int shared_step(int rows) { return (rows + 31) / 32 * 32 + 8; }
+
 // A thread's share of what `kThreads` threads copy of one factor to shared memory, kRows x kDepth elements:
 // fours that are stored side by side in a column. Inner: the factor's columns are counted by the inner index,
 // else by the rows (columns) of the result.
@@ -45,16 +55,19 @@ class Loader {
     }
   }
 
-  // Puts it at to[k * step + i], each element x as change(x).
+  // Puts it at to[place_of_index(k) * step + i], each element x as change(x).
   template <class Change>
   DYC_INLINE void store(float* to, int step, Change change) const {
     for (int f = 0; f < kFours; ++f) {
       Four part;
       for (int u = 0; u < 4; ++u) part.at[u] = change(held_[f].at[u]);
       if constexpr (Inner) {
-        *reinterpret_cast<Four*>(to + across(f) * step + along(f)) = part;
+        static_assert(kThreads / kAlong % 4 == 0);
+        const int place = place_of_index<kDepth>(across(0)) + f * (kThreads / kAlong / 4);
+        *reinterpret_cast<Four*>(to + place * step + along(f)) = part;
       } else {
-        for (int u = 0; u < 4; ++u) to[(along(f) + u) * step + across(f)] = part.at[u];
+        float* const first = to + along(f) / 4 * step + across(f);
+        for (int u = 0; u < 4; ++u) first[place_of_index<kDepth>(u) * step] = part.at[u];
       }
     }
   }

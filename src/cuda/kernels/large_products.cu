@@ -14,13 +14,12 @@ namespace dyc::cuda {
 
 constexpr int kSide = large_side(kBlock);  // threads along each side of a tile
 constexpr int kHigh = large_rows(kBlock), kWide = large_columns(kBlock);
+constexpr int kHighStep = shared_step(kHigh), kWideStep = shared_step(kWide);  // in shared memory
 static_assert(kSide * kSide == kBlock);
 
 // A thread has fours of rows: 0 to 3 of the upper half of the tile, 4 to 7 of the lower half, from row 4 x
 // on, of columns 4 y to 4 y + 3.
 struct LargeSums {
-  // Apart in shared memory: other banks.
-  static constexpr int kHighStep = kHigh + 4, kWideStep = kWide + 4;
   int x, y;
   Four at[8] = {};
   DYC_INLINE LargeSums() { place(threadIdx.x); }
@@ -36,8 +35,10 @@ struct LargeSums {
   DYC_INLINE void add(const float* a, const float* b) {
     DYC_UNROLL(4)
     for (int k = 0; k < kLargeDepth; ++k) {
-      const Four high = four(a + k * kHighStep + 4 * x), low = four(a + k * kHighStep + kHigh / 2 + 4 * x),
-                 right = four(b + k * kWideStep + 4 * y);
+      const int place = place_of_index<kLargeDepth>(k);
+      const Four high = four(a + place * kHighStep + 4 * x),
+                 low = four(a + place * kHighStep + kHigh / 2 + 4 * x),
+                 right = four(b + place * kWideStep + 4 * y);
       for (int v = 0; v < 4; ++v)
         for (int u = 0; u < 4; ++u) {
           at[v].at[u] = vfma(high.at[u], right.at[v], at[v].at[u]);
@@ -52,7 +53,6 @@ struct LargeSums {
 // same columns of four instructions: fours are read and written at once.
 template <class Number>
 struct TensorSums {
-  static constexpr int kHighStep = kHigh + 8, kWideStep = kWide + 8;
   static constexpr int kPart = 32, kPartsHigh = kHigh / kPart;
   static_assert(kHigh % kPart == 0 && kWide % kPart == 0 && kLargeDepth == 16);
   int first_row, first_column, quad, turn;
@@ -94,10 +94,8 @@ struct TensorSums {
   }
 };
 
-template <class Sums>
-constexpr int kLargeBuffer = kLargeDepth * (Sums::kHighStep + Sums::kWideStep);
-template <class Sums>
-constexpr int kLargeFloats = 2 * kLargeBuffer<Sums>;
+constexpr int kLargeBuffer = kLargeDepth * (kHighStep + kWideStep);
+constexpr int kLargeFloats = 2 * kLargeBuffer;
 
 template <bool AInner, bool BInner, class Sums>
 DYC_INLINE void add_large(const Product& p, const Term& term, int64_t i0, int64_t j0, float* memory,
@@ -108,8 +106,8 @@ DYC_INLINE void add_large(const Product& p, const Term& term, int64_t i0, int64_
   Loader<BInner, kWide, kLargeDepth, kBlock> b(term.b, thread, j0, p.n, term.inner);
   const auto store = [&](float* buffer) {
     const auto change = [](float x) { return Sums::to_shared(x); };
-    a.store(buffer, Sums::kHighStep, change);
-    b.store(buffer + kLargeDepth * Sums::kHighStep, Sums::kWideStep, change);
+    a.store(buffer, kHighStep, change);
+    b.store(buffer + kLargeDepth * kHighStep, kWideStep, change);
   };
   int now = 0;  // where the buffer is that is read
   a.fetch(0);
@@ -122,8 +120,8 @@ DYC_INLINE void add_large(const Product& p, const Term& term, int64_t i0, int64_
       a.fetch(k0 + kLargeDepth);
       b.fetch(k0 + kLargeDepth);
     }
-    sums.add(memory + now, memory + now + kLargeDepth * Sums::kHighStep);
-    now = kLargeBuffer<Sums> - now;
+    sums.add(memory + now, memory + now + kLargeDepth * kHighStep);
+    now = kLargeBuffer - now;
     if (more) store(memory + now);
     __syncthreads();  // the one has been read, the other is there
   }
@@ -154,7 +152,7 @@ DYC_INLINE void activate_large(const Product& p, int64_t i0, int64_t j0, const S
   }
 }
 
-// memory: kLargeFloats<Sums> of the block's.
+// memory: kLargeFloats of the block's.
 template <bool AInner, bool BInner, class Sums = LargeSums>
 __device__ void run_large_product(const LaunchArgs& r, float* memory) {
   constexpr bool one_by_one = !AInner && !BInner;
@@ -179,7 +177,7 @@ __device__ void run_large_product(const LaunchArgs& r, float* memory) {
 
 template <bool AInner, bool BInner, class Sums = LargeSums>
 __global__ void __launch_bounds__(kBlock, 2) large_product(const LaunchArgs* args) {
-  DYC_SHARED(float, memory, kLargeFloats<Sums>);
+  DYC_SHARED(float, memory, kLargeFloats);
   run_large_product<AInner, BInner, Sums>(*args, memory);
 }
 

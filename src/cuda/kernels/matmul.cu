@@ -12,8 +12,8 @@ namespace dyc::cuda {
 
 constexpr int kAcross = kTile / 4;         // threads along each side of a group; each makes 4 x 4 elements
 constexpr int kGroup = kAcross * kAcross;  // threads of a group
-constexpr int kStep = kTile + 4;           // apart in shared memory: other banks
-constexpr int kPart = kDepth * kStep;      // floats of one factor
+constexpr int kStep = shared_step(kTile);
+constexpr int kPart = kDepth * kStep;  // floats of one factor
 
 // Of each group: parts of both factors, later its sums.
 static_assert(2 * kPart >= kTile * kTile);
@@ -46,7 +46,8 @@ DYC_INLINE void add_term(const Product& p, const Term& term, const TileWork& t, 
     const float *const rows = a + 4 * t.x, *const columns = b + 4 * t.y;
     DYC_UNROLL(8)
     for (int k = 0; k < kDepth; ++k) {
-      const Four x = four(rows + k * kStep), y = four(columns + k * kStep);
+      const int place = place_of_index<kDepth>(k);
+      const Four x = four(rows + place * kStep), y = four(columns + place * kStep);
       for (int v = 0; v < 4; ++v)
         for (int u = 0; u < 4; ++u) sum[v].at[u] = vfma(x.at[u], y.at[v], sum[v].at[u]);
     }

@@ -68,7 +68,7 @@ constexpr int kernel_floats(uint32_t kernel_id) {
   if (kernel_id < dyc::kOps * kPasses) return 0;
   const uint32_t other = kernel_id - dyc::kOps * kPasses;
   if (other <= kProductDyx) return kProductFloats;
-  if (other <= kLargeProductDyx) return kLargeFloats<LargeSums>;
+  if (other <= kLargeProductDyx) return kLargeFloats;
   return other <= kFewColumnsWdy ? kFewFloats : 0;
 }
 template <uint32_t... kernel_ids>
