@@ -89,6 +89,30 @@ def test_each_way_of_making_products(way: str) -> None:
     assert all(error < MOST["equal"] for error in found.values()), found
 
 
+NEIGHBOURS = """
+import json
+import numpy as np, dynet_compat as dy
+core, r, told = dy._core, np.random.RandomState(0), []
+core._device_options(persistent=False)
+for second in (60, 5000):
+    dy.renew_cg()
+    factors = [(r.randn(6, n), r.randn(n)) for n in (50, second)]
+    short, other = [dy.inputTensor(a) * dy.inputTensor(x) for a, x in factors]
+    core.reset_timing()
+    found = dy.npvalues([dy.tanh(short), other])
+    told.append(core.timing()["device_launches"])
+    (a, x), (b, y) = factors
+    np.testing.assert_allclose(found[0], np.tanh(a @ x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[1], b @ y, rtol=1e-4, atol=1e-3)
+print(json.dumps(told))
+"""
+
+
+def test_products_beside_one_in_parts_are_activated_at_once() -> None:
+    """A launch of both products, and one that adds up the parts of the second."""
+    assert run(NEIGHBOURS) == [1, 2]
+
+
 CONVOLUTIONS = """
 import json
 import numpy as np, dynet_compat as dy

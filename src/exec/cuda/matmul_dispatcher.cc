@@ -93,13 +93,13 @@ std::vector<MatmulVariant> MatmulDispatcher::variants(const ProductList& list, P
 void MatmulDispatcher::launch(const ProductList& list, ProductKind kind) {
   const std::vector<MatmulVariant> whole = variants(list, kind);
   ProductParts parts;
-  if (!cut_products(c_, reducer_, kind, list, whole, parts)) return launch_as(whole, list, kind, false);
-  launch_as(variants(parts.list, kind), parts.list, kind, true);
+  if (!cut_products(c_, reducer_, kind, list, whole, parts)) return launch_as(whole, list, kind, {});
+  launch_as(variants(parts.list, kind), parts.list, kind, parts.partial);
   reducer_.launch(parts.sums);
 }
 
 void MatmulDispatcher::launch_as(std::vector<MatmulVariant> variants, const ProductList& list,
-                                 ProductKind kind, bool partial) {
+                                 ProductKind kind, const std::vector<bool>& partial) {
   for (size_t i = 0; i < variants.size(); ++i)
     if (variants[i] == MatmulVariant::library && !call_library(list.products[i], list.terms.data(), kind))
       variants[i] = MatmulVariant::large;
@@ -107,8 +107,12 @@ void MatmulDispatcher::launch_as(std::vector<MatmulVariant> variants, const Prod
   for (const MatmulVariant variant : {MatmulVariant::few, MatmulVariant::middle, MatmulVariant::large}) {
     if (!has(variants, variant)) continue;
     std::vector<Product> products;
-    for (size_t i = 0; i < variants.size(); ++i)
-      if (variants[i] == variant) products.push_back(list.products[i]);
+    std::vector<bool> partial_here;
+    for (size_t i = 0; i < variants.size(); ++i) {
+      if (variants[i] != variant) continue;
+      products.push_back(list.products[i]);
+      if (!partial.empty()) partial_here.push_back(partial[i]);
+    }
     uint32_t tiles = 0;
     for (Product& p : products) {
       p.tile = tiles;
@@ -116,9 +120,9 @@ void MatmulDispatcher::launch_as(std::vector<MatmulVariant> variants, const Prod
     }
     if (tiles == 0) continue;
     const cuda::KernelId kernel = kernel_of(variant, c_.device.options.precision, kind);
-    c_.commands.launch_products(
-        {CudaDevice::kernel_id(kernel), variant, std::move(products), list.terms, tiles, list.added, partial},
-        needs_grid_sync);
+    c_.commands.launch_products({CudaDevice::kernel_id(kernel), variant, std::move(products), list.terms,
+                                 tiles, list.added, std::move(partial_here)},
+                                needs_grid_sync);
     needs_grid_sync = false;  // what it reads was there before the first
   }
 }

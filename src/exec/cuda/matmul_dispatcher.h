@@ -29,7 +29,7 @@ class MatmulDispatcher {
  private:
   std::vector<cuda::MatmulVariant> variants(const ProductList& list, cuda::ProductKind kind);
   void launch_as(std::vector<cuda::MatmulVariant> variants, const ProductList& list, cuda::ProductKind kind,
-                 bool partial);
+                 const std::vector<bool>& partial);
   bool call_library(const cuda::Product& p, const cuda::Term* terms, cuda::ProductKind kind);
 
   CudaContext& c_;

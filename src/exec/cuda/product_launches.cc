@@ -88,7 +88,9 @@ bool ProductLaunches::find_next(const ElementwiseNode& node, int64_t apart, std:
   const std::vector<cuda::Product>& products = last.launch->launch.products;
   const size_t next = last.product + 1;
   const bool in_order = last.launch == found.front().launch && next == found.front().product + found.size();
+  const std::vector<bool>& partial = last.launch->launch.partial;
   if (!in_order || next == products.size() || !holds(products[next], node)) return false;
+  if (!partial.empty() && partial[next]) return false;
   found.push_back({last.launch, next, apart, node.floats});
   return true;
 }
@@ -103,9 +105,10 @@ bool ProductLaunches::find(const ElementwiseNode& node, std::vector<Activated>& 
   }
   size_t looked = 0;
   for (auto launch = all_.rbegin(); launch != all_.rend() && looked < kRecentProducts; ++launch) {
-    if (launch->launch.partial) continue;
+    const std::vector<bool>& partial = launch->launch.partial;
     for (size_t p = 0; p < launch->launch.products.size(); ++p, ++looked) {
       if (!holds(launch->launch.products[p], node)) continue;
+      if (!partial.empty() && partial[p]) return false;
       found.push_back({&*launch, p, apart, node.floats});
       return true;
     }

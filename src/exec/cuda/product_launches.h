@@ -27,7 +27,8 @@ struct ProductLaunch {
   std::vector<cuda::Term> terms;
   uint32_t tiles;
   AddedColumns added = {};  // by the one product that it is
-  bool partial = false;     // something is added to results: not to be activated yet
+  // Of each product: something is added to its result, which is not to be activated yet. Empty: to none.
+  std::vector<bool> partial = {};
 };
 
 // A node of an element-wise launch: where its argument is, and its result.

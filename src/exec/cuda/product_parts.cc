@@ -77,12 +77,14 @@ void cut(const GradientReducer& reducer, ProductKind kind, const Product& p, con
     for (int64_t part = 1; part < parts_of(terms[k], lengths[k]); ++part)
       rest.push_back(part_of(kind, terms[k], part * lengths[k], lengths[k]));
   }
+  to.partial.push_back(!rest.empty());
   if (rest.empty()) return;
   const int64_t size = p.m * p.n;
   to.sums.begin(reducer.offset_of(p.c.base), size);
   for (const Term& t : rest) {
     to.list.begin(p.m, p.n, {scratch, nullptr, p.m}, Product::zero);
     to.list.add(t.a, t.b, t.inner);
+    to.partial.push_back(true);
     to.sums.sources.push_back(reducer.offset_of(scratch));
     scratch += size;
   }

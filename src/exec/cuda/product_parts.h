@@ -7,8 +7,9 @@
 namespace dyc {
 
 struct ProductParts {
-  ProductList list;  // the first part of a product makes C, the others are in scratch memory
-  SegmentList sums;  // adds these
+  ProductList list;           // the first part of a product makes C, the others are in scratch memory
+  SegmentList sums;           // adds these
+  std::vector<bool> partial;  // of each product of the list: is it such a part?
 };
 
 // False: none is to be cut, or there is no memory for it. variants: of the list; calls of the library stay
