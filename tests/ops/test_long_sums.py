@@ -235,3 +235,35 @@ print("same")
 @pytest.mark.parametrize("isa", ["baseline", "avx2", ""])
 def test_gradients_of_weights_of_few_rows(isa: str) -> None:
     assert run(ROWS, DYNET_COMPAT_ISA=isa) == "same\n"
+
+
+# Columns that do not stay in a cache together, which are fetched ahead.
+MANY = """
+import numpy as np, dynet_compat as dy
+r = np.random.RandomState(5)
+for m, k, n in ((64, 64, 9000), (37, 130, 7000), (1024, 130, 950)):
+    w, x, d = r.randn(m, k).astype("f4"), r.randn(n, k).astype("f4"), r.randn(n, m).astype("f4")
+    W = dy.ParameterCollection().parameters_from_numpy(w)
+    def run(rows):
+        dy.renew_cg()
+        E = dy.ParameterCollection().lookup_parameters_from_numpy(x[rows])
+        y = W * dy.lookup_batch(E, range(len(rows)))
+        W.scale_gradient(0)
+        dy.sum_batches(dy.dot_product(y, dy.inputTensor(d[rows].T.copy(), batched=True))).backward()
+        return y.npvalue().reshape(m, -1).T.copy(), E.grad_as_array().reshape(-1, k)
+    y, dx = run(range(n))
+    exact, size = d.T.astype("f8") @ x, np.abs(d).T @ np.abs(x)
+    assert np.all(np.abs(W.grad_as_array() - exact) <= 1e-6 * size), (m, k)
+    for j in (0, 3, n // 2, n - 1):
+        for got, want in zip(run([j]), (y, dx)):
+            assert np.array_equal(got[0], want[j]), (m, k, j)
+    assert np.all(np.abs(y - x.astype("f8") @ w.T) <= 1e-6 * (np.abs(x) @ np.abs(w).T)), (m, k)
+    assert np.all(np.abs(dx - d.astype("f8") @ w) <= 1e-6 * (np.abs(d) @ np.abs(w))), (m, k)
+print("same")
+"""
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("isa", ["baseline", "avx2", ""])
+def test_products_of_many_columns(isa: str, threads: str) -> None:
+    assert run(MANY, DYNET_COMPAT_ISA=isa, DYNET_COMPAT_THREADS=threads) == "same\n"

@@ -98,22 +98,35 @@ template <int C> struct NnColumns {
   DYC_INLINE const float* const* from() const { return started ? starts : nullptr; }
 };
 
-// Columns [j, j + C) of rows [begin, end); w points at row `begin`. The x of the next columns are fetched
-// meanwhile, if these are below `fetch`.
+struct NnFetch {
+  int64_t x;  // columns below it are fetched
+  bool y;     // and where their results go
+};
+
+// Columns [j, j + C) of rows [begin, end); w points at row `begin`. The next columns are fetched meanwhile.
 template <int C>
 DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range rows, int64_t j,
-                           int64_t fetch) {
+                           NnFetch fetch) {
   NnColumns<C> columns(a, rows.begin, j);
   constexpr int kMost = kTileRows<C>;
-  const float* next[C];
-  int64_t fetched = a.k;
-  if (j + C < fetch) {
-    for (int c = 0; c < C; c++) next[c] = col(a.x, min_of(j + C + c, fetch - 1));
+  const float *next[C], *next_y[C];
+  int64_t fetched = a.k, each_tile = 0, y_end = rows.begin;
+  if (j + C < fetch.x) {
+    for (int c = 0; c < C; c++) {
+      next[c] = col(a.x, min_of(j + C + c, fetch.x - 1));
+      next_y[c] = col(a.y, min_of(j + C + c, fetch.x - 1));
+    }
+    const int64_t tiles = ceil_div(rows.end - rows.begin, kMost * kLanes);
+    each_tile = min_of(kNnFetch, ceil_div(ceil_div(a.k, kLine), tiles));
     fetched = 0;
+    if (fetch.y) y_end = rows.end;
   }
   for (int64_t r = rows.begin; r < rows.end; r += kMost * kLanes) {
-    for (int q = 0; q < kNnFetch && fetched < a.k; q++, fetched += kLine) {
+    for (int64_t q = 0; q < each_tile && fetched < a.k; q++, fetched += kLine) {
       for (int c = 0; c < C; c++) __builtin_prefetch(next[c] + fetched);
+    }
+    for (int64_t y = r; y < min_of(y_end, r + kMost * kLanes); y += kLine) {
+      for (int c = 0; c < C; c++) __builtin_prefetch(next_y[c] + y, 1);
     }
     const int64_t left = min_of(rows.end - r, kMost * kLanes), vectors = ceil_div(left, kLanes);
     const int last = static_cast<int>(left - (vectors - 1) * kLanes);
@@ -132,7 +145,8 @@ DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range ro
 
 DYC_INLINE void nn_tiles(const NnArgs& a, const float* w, int64_t ld, Range rows, Range cols) {
   const int64_t tiles = ceil_div(cols.end - cols.begin, kTileCols);
-  const int64_t fetch = (cols.end - cols.begin) * a.k > kNnCacheFloats ? cols.end : 0;
+  const int64_t n = cols.end - cols.begin, height = rows.end - rows.begin;
+  const NnFetch fetch{n * a.k > kNnCacheFloats ? cols.end : 0, kNnFetchesY && n * (a.k + height) > kStreamed};
   int64_t j = cols.begin;
   for (int64_t t = tiles; t > 0; t--) {  // even sizes: 8 columns are 4 + 4, not 6 + 2
     const int64_t width = ceil_div(cols.end - j, t);

@@ -113,6 +113,30 @@ template <int N> DYC_INLINE void nt_stream(const NtArgs& a) {
   }
 }
 
+// Fetches the columns after a block, a part with each of its tiles: the processor itself fetches only along
+// long runs, and a column is short.
+class NtFetch {
+ public:
+  NtFetch(const NtArgs& a, Range js, int64_t end) : a_(a), j_(js.end), end_(min_of(end, js.end + kNtBlock)) {
+    const int64_t rows = a.rows.end - a.rows.begin, ks = a.ks.end - a.ks.begin;
+    const int64_t tiles = ceil_div(rows, kPanelRows) * ceil_div(ks, kTileCols);
+    if (end * (rows + ks) < kNtStreamed || kNtBlock * (rows + ks) > kNtFetched) end_ = j_;
+    each_tile_ = ceil_div(kNtBlock, tiles);
+  }
+  DYC_INLINE bool left() const { return j_ < end_; }
+  __attribute__((noinline)) void step() {
+    for (int64_t q = 0; q < each_tile_ && j_ < end_; q++, j_++) {
+      const float *dy = col(a_.dy, j_), *x = col(a_.x, j_);
+      for (int64_t r = a_.rows.begin; r < a_.rows.end; r += kLine) __builtin_prefetch(dy + r);
+      for (int64_t k = a_.ks.begin; k < a_.ks.end; k += kLine) __builtin_prefetch(x + k);
+    }
+  }
+
+ private:
+  const NtArgs& a_;
+  int64_t j_, end_, each_tile_;
+};
+
 static void nt_direct(const NtArgs& a, Range js) {
   const int64_t n = js.end - js.begin;
   const float* dys[kNtBlock];
@@ -137,26 +161,28 @@ static void nt_pack_dy(const NtArgs& a, Range js, int64_t row, int64_t height, f
   }
 }
 
-static void nt_packed(const NtArgs& a, Range js) {
+static void nt_packed(const NtArgs& a, Range js, int64_t next) {
   const int64_t n = js.end - js.begin;
   static thread_local Scratch scratch;
   float* dy = scratch.get(kNtBlock * kPanelRows);
   const float* xs[kNtBlock];
   for (int64_t j = 0; j < n; j++) xs[j] = col(a.x, js.begin + j);
+  NtFetch fetch(a, js, next);
   for (int64_t r = a.rows.begin; r < a.rows.end; r += kPanelRows) {
     const int64_t height = min_of(kPanelRows, a.rows.end - r);
     nt_pack_dy(a, js, r, height, dy);
     for (int64_t k = a.ks.begin; k < a.ks.end; k += kTileCols) {
+      if (fetch.left()) fetch.step();
       const Packed source{dy, xs, k};
       nt_dispatch(n, source, a.dw + k * a.ld + r, a.ld, height, min_of(kTileCols, a.ks.end - k), a.unset);
     }
   }
 }
 
-static void nt_short(NtArgs args, Range js, bool packs) {
+static void nt_short(NtArgs args, Range js, int64_t next, bool packs) {
   for (int64_t j = js.begin; j < js.end; j += kNtBlock) {
     const Range block{j, min_of(js.end, j + kNtBlock)};
-    if (packs) nt_packed(args, block);
+    if (packs) nt_packed(args, block, next);
     else nt_direct(args, block);
     args.unset = false;
   }
@@ -175,7 +201,7 @@ static void nt_long(const NtArgs& args, int64_t n, bool packs) {
   const auto to = [&](int64_t k) { return args.dw + (args.ks.begin + k) * args.ld + args.rows.begin; };
   for (int64_t k = 0; args.unset && k < width; k++) clear(to(k), height);
   for (int64_t j = 0; j < n; j += kNtLong) {
-    nt_short(part, {j, min_of(n, j + kNtLong)}, packs);
+    nt_short(part, {j, min_of(n, j + kNtLong)}, n, packs);
     for (int64_t k = 0; k < width; k++) add_parts(to(k), low + k * height, piece + k * height, height);
   }
   for (int64_t k = 0; k < width; k++) join_parts(to(k), low + k * height, height);
@@ -191,7 +217,7 @@ static void gemm_nt(Range rows, Range ks, int64_t n, ConstCols dy, ConstCols x, 
   }
   const bool packs = nt_packs(rows.end - rows.begin, ks.end - ks.begin, n);
   if (n > kNtLong) nt_long(args, n, packs);
-  else nt_short(args, {0, n}, packs);
+  else nt_short(args, {0, n}, n, packs);
 }
 
 }  // namespace dyc::DYC_ISA

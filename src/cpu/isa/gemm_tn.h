@@ -140,7 +140,7 @@ static void tn_passes(const TnArgs& a, Range ks, Range cols) {
   for (int s = 0; s < a.n; s++) m += a.products[s].m;
   const int64_t fit = kTnCacheFloats / (m + 1) / 8 * 8, pass = fit < kTnPassCols ? kTnPassCols : fit;
   const int64_t height = ks.end - ks.begin;
-  const bool fetches = m * height >= kTnSlow && (cols.end - cols.begin) * (m + height) > kTnFetched;
+  const bool fetches = m * height >= kTnSlow && (cols.end - cols.begin) * (m + height) > kStreamed;
   const int64_t fetch = fetches ? cols.end : 0;
   for (int64_t k = ks.begin; k < ks.end; k += pass) {
     const Range part{k, min_of(ks.end, k + pass)};

@@ -18,7 +18,8 @@ inline constexpr int kTileRows = kManyRegisters ? (Cols <= 2 ? 8 : 4)
                                                    : Cols == 4 ? 3
                                                                : 2);
 
-inline constexpr int64_t kLine = 16;  // floats of a cache line
+inline constexpr int64_t kLine = 16;              // floats of a cache line
+inline constexpr int64_t kStreamed = 384 * 1024;  // floats of columns that do not stay in the cache together
 
 // ---- W x (gemm_nn.h)
 inline constexpr int64_t kNnBlock = 64;          // terms of one chain of additions
@@ -35,7 +36,10 @@ inline constexpr int64_t kNnPackedCols = kManyRegisters ? 256 : 64;  // that rea
 inline constexpr int64_t kNnCacheFloats = 64 * 1024;    // of a pass: columns and W in the second-level cache
 inline constexpr int64_t kNnPassCols = 16 * kTileCols;  // of a pass, at least
 inline constexpr int64_t kNnPassRows = 64, kNnMostRows = 512;  // of a pass, at least and at most
-inline constexpr int kNnFetch = 2;  // cache lines of each of the next columns that a tile fetches
+// What a tile fetches: so many cache lines of each of the next columns, at most, and those of their results,
+// unless tiles are so large that these arrive in time.
+inline constexpr int64_t kNnFetch = 4;
+inline constexpr bool kNnFetchesY = !kManyRegisters;
 // Few columns: so many are streamed, with kStreamK columns of W at a time.
 inline constexpr int kStreamCols = 2;
 template <int Cols> inline constexpr int kStreamK = Cols == 1 || kManyRegisters ? 8 : 6;
@@ -48,13 +52,15 @@ inline constexpr int kTnCols = kManyRegisters ? 6 : 3;
 template <int Cols> inline constexpr int kTnRows = Cols == 1 || (kManyRegisters && Cols == 2) ? 8 : 4;
 inline constexpr int64_t kTnCacheFloats = 96 * 1024;  // of W that a pass reads: second-level cache
 inline constexpr int64_t kTnPassCols = 32;            // columns of W of a pass, at least
-// Columns are fetched ahead if W has at least kTnSlow floats, so that there is time to do so between two
-// columns, and if all columns together have more than kTnFetched floats, which do not stay in the cache.
-inline constexpr int64_t kTnSlow = 8 * 1024, kTnFetched = 384 * 1024;
+// Columns are fetched ahead if W has at least so many floats, so that there is time to do so between two
+// columns, and if there are more of them than kStreamed.
+inline constexpr int64_t kTnSlow = 8 * 1024;
 
 // ---- dy x' (gemm_nt.h)
 inline constexpr int64_t kNtBlock = 128, kNtLong = 2048;  // terms of a chain of additions, and of a piece
 inline constexpr int kNtStreamCols = 8;  // columns up to which dW is streamed, which is all that takes time
+// Blocks of columns are fetched ahead that have at most so many floats, if all have at least so many.
+inline constexpr int64_t kNtFetched = 96 * 1024, kNtStreamed = 1024 * 1024;
 // Of dW, at a time.
 template <int N>
 inline constexpr int kNtStreamK = kManyRegisters ? (N <= 4 ? 4 : 2)
