@@ -61,8 +61,8 @@ bool equal_keys(PyObject* a, PyObject* b) {
 bool same_output(const OutputSpec& a, const OutputSpec& b) {
   const bool constants = a.kind == RegionOutput::constant && b.kind == a.kind;
   if (constants && !is_constant(a.object.get(), b.object.get())) return false;
-  if (a.kind == RegionOutput::dict && b.kind == a.kind && !equal_keys(a.object.get(), b.object.get()))
-    return false;
+  const bool keys = a.kind == RegionOutput::dict || a.kind == RegionOutput::part;
+  if (keys && b.kind == a.kind && !equal_keys(a.object.get(), b.object.get())) return false;
   return a.kind == b.kind && a.at == b.at && a.number == b.number && a.type == b.type &&
          std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(), same_output);
 }
@@ -127,6 +127,15 @@ void Replayer::finish(const Specialisation& s, uint32_t before) {
 
 // ---------------------------------------------------------------- results
 
+PyObject* part_at(PyObject* whole, PyObject* way) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(way); ++i) {
+    PyObject* key = PyTuple_GET_ITEM(way, i);
+    whole = PyDict_CheckExact(whole) ? PyDict_GetItemWithError(whole, key)
+                                     : PySequence_Fast_ITEMS(whole)[PyLong_AsSsize_t(key)];
+  }
+  return whole;
+}
+
 // An object that has several names in the script has them here too.
 PyObject* Replayer::build(const OutputSpec& output, const Specialisation& s) {
   switch (output.kind) {
@@ -136,6 +145,8 @@ PyObject* Replayer::build(const OutputSpec& output, const Specialisation& s) {
       return Owned(output.object.get()).release();
     case RegionOutput::input:
       return Owned(captured.objects[output.at]).release();
+    case RegionOutput::part:
+      return Owned(part_at(sources_.values.all[output.at], output.object.get())).release();
     default:
       break;
   }

@@ -22,12 +22,12 @@ namespace dyc::py {
 // How to build a result, or a part of one.
 struct OutputSpec {
   RegionOutput::Kind kind;
-  // recorded: index of a node of the trace; input: of one of its inputs; source: number of the source; state:
-  // index among Specialisation::steps, of the step after the state in parts[0].
+  // recorded: index of a node of the trace; input: of one of its inputs; source, part: number of the source;
+  // state: index among Specialisation::steps, of the step after the state in parts[0].
   uint32_t at = 0;
   uint32_t number = kNone;  // of an object that the run made, if it is in more than one place
   PyTypeObject* type = nullptr;
-  Owned object;
+  Owned object;  // constant; dict: a tuple of its keys; part: of the keys on the way to it
   std::vector<OutputSpec> parts;
 };
 
@@ -37,6 +37,9 @@ struct BuilderStep {
   std::vector<uint32_t> positions;  // of the step's nodes in the trace
   bool operator==(const BuilderStep&) const = default;
 };
+
+// What the list, tuple or dict has at the end of this way, borrowed. Guards of its items have been checked.
+PyObject* part_at(PyObject* whole, PyObject* way);
 
 // How a specialisation is replayed right after itself in a loop: which inputs are known without guards.
 struct LoopFastPath {

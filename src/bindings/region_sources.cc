@@ -1,6 +1,7 @@
 #include "bindings/region_sources.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "bindings/python_compat.h"
 
@@ -10,6 +11,14 @@ bool is_computed(PyTypeObject* type, PyObject* name, PyObject** found) {
   *found = _PyType_Lookup(type, name);
   if (!*found || PyFunction_Check(*found) || Py_TYPE(*found) == &PyMemberDescr_Type) return false;
   return Py_TYPE(*found)->tp_descr_get != nullptr;
+}
+
+Owned sum_of(PyObject* base, Py_ssize_t n) {
+  if (!PyLong_CheckExact(base)) return {};
+  int overflow;
+  const long number = PyLong_AsLongAndOverflow(base, &overflow);
+  if (overflow || std::abs(number) > long{1} << 62) return {};
+  return Owned::steal(PyLong_FromLong(number + n));
 }
 
 namespace {
@@ -89,6 +98,11 @@ bool SourceReader::read_one(uint32_t at) {
   values.all[at] = nullptr;
   if (!base) return true;
   if (source.kind == RegionSource::item_at) return read_item(source, base, &values.all[at]);
+  if (source.kind == RegionSource::sum) {
+    attribute_values_.push_back(sum_of(base, source.n));
+    values.all[at] = attribute_values_.back().get();
+    return values.all[at] != nullptr;
+  }
   const bool sequence = is_sequence(base);  // a count
   return sequence && Py_SIZE(base) == source.n;
 }

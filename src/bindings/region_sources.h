@@ -16,6 +16,9 @@ namespace dyc::py {
 // name, which may be nothing.
 bool is_computed(PyTypeObject* type, PyObject* name, PyObject** found);
 
+// A whole number plus n; null: the base is something else, or very large.
+Owned sum_of(PyObject* base, Py_ssize_t n);
+
 // Equal versions: no part of the value has changed. Unknown where Python keeps no version of it.
 struct PartsVersion {
   PyObject* base = nullptr;

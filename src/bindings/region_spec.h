@@ -14,12 +14,13 @@ namespace dyc::py {
 // A value that the region reads: an argument of the call, or a part of the value of another source, `base`,
 // which stands before it in RegionSpec::sources.
 struct RegionSource {
-  enum Kind : uint8_t { argument, item, item_at, attribute, count };
+  enum Kind : uint8_t { argument, item, item_at, attribute, count, sum };
   Kind kind = argument;
   uint32_t base = 0;
   Owned key;                // item: int or str; attribute: name
   uint32_t key_source = 0;  // item_at: the source of the index
-  Py_ssize_t n = 0;         // count: the length that the base must have; item_at: how many ops read this item
+  // count: the length that the base must have; item_at: how many ops read this item; sum: what is added.
+  Py_ssize_t n = 0;
   // How the region uses the value.
   bool called = false;      // as a function, which may only record
   bool method = false;      // called as a method of the value of source `base`
@@ -39,7 +40,7 @@ struct RegionSource {
 
 // A result of the region, or a part of one.
 struct RegionOutput {
-  enum Kind : uint8_t { source, constant, recorded, tuple, list, either, state, input, derived, dict };
+  enum Kind : uint8_t { source, constant, recorded, tuple, list, either, state, input, derived, dict, part };
   Kind kind = recorded;
   uint32_t at = 0;  // source: its number
   Owned object;     // constant

@@ -356,13 +356,14 @@ bool Tracer::make_output(const RegionOutput& spec, PyObject* object, OutputSpec*
   const bool op = spec.kind == RegionOutput::source && !value(spec.at);
   // Functions may have other defaults than the source says.
   if (spec.kind == RegionOutput::constant) return is_constant(object, spec.object.get());
-  if (spec.kind == RegionOutput::source && !op) return true;
+  if (spec.kind == RegionOutput::source && !op) return object == value(spec.at);
   const bool sequence = is_sequence(object);
   if (is_plain_value(object) && !op) {  // follows from values that are guarded
     output->kind = RegionOutput::constant;
     output->object = Owned(object);
     return true;
   }
+  if (is_parameters(object) && !op) return make_part_output(object, output);
   if (spec.kind == RegionOutput::derived && is_container(object)) return make_derived_output(object, output);
   if (!sequence && (op || spec.kind == RegionOutput::recorded || spec.kind == RegionOutput::either ||
                     spec.kind == RegionOutput::derived)) {
@@ -371,6 +372,46 @@ bool Tracer::make_output(const RegionOutput& spec, PyObject* object, OutputSpec*
                                             : make_expression_output(object, output);
   }
   return sequence && !op && make_sequence_output(spec, object, output);
+}
+
+namespace {
+
+// Adds a way for each place of the object in the value, whose guard is `guard`.
+void find_places(PyObject* object, PyObject* value, const Guard& guard, const Owned& way,
+                 std::vector<Owned>* found) {
+  if (value == object && guard.kind == Guard::parameters) found->push_back(way);
+  if (guard.kind != Guard::items) return;
+  const bool dict = PyDict_CheckExact(value);
+  Py_ssize_t at = 0;
+  PyObject *key, *part;
+  for (size_t i = 0; i < guard.parts.size(); ++i) {
+    if (dict && !PyDict_Next(value, &at, &key, &part)) return;
+    if (!dict) part = PySequence_Fast_ITEMS(value)[i];
+    const Owned last = dict ? Owned(key) : Owned::steal(PyLong_FromSize_t(i));
+    const Owned end = last ? Owned::steal(PyTuple_Pack(1, last.get())) : Owned();
+    const Owned longer = end ? Owned::steal(PySequence_Concat(way.get(), end.get())) : Owned();
+    if (!longer) throw PythonError();
+    find_places(object, part, guard.parts[i], longer, found);
+  }
+}
+
+}  // namespace
+
+// Parameters that a list or dict of the script's holds in one place, as dy.parameter() returns them. The
+// guards of their values decide where; another object in another place could be of the same parameters.
+bool Tracer::make_part_output(PyObject* object, OutputSpec* output) {
+  std::vector<Owned> ways;
+  const Owned empty = Owned::steal(PyTuple_New(0));
+  if (!empty) throw PythonError();
+  for (uint32_t i = 0; i < spec_.sources.size(); ++i) {
+    const size_t before = ways.size();
+    if (value(i)) find_places(object, value(i), learned_->guards[i], empty, &ways);
+    if (ways.size() > before) output->at = i;
+  }
+  if (ways.size() != 1) return false;
+  output->kind = RegionOutput::part;
+  output->object = std::move(ways[0]);
+  return true;
 }
 
 // A list, tuple or dict of results that the run has made.

@@ -55,6 +55,7 @@ class Tracer {
   bool collect_steps();
   bool make_output(const RegionOutput& spec, PyObject* object, OutputSpec* output);
   bool make_derived_output(PyObject* object, OutputSpec* output);
+  bool make_part_output(PyObject* object, OutputSpec* output);
   bool make_sequence_output(const RegionOutput& spec, PyObject* object, OutputSpec* output);
   bool make_expression_output(PyObject* object, OutputSpec* output);
   bool make_state_output(PyObject* object, OutputSpec* output);

@@ -123,8 +123,10 @@ WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& f
     objects.push_back(Owned::steal(object_of(arguments[i], false)));
     operands_.push_back(objects.back().get());
   }
-  return recorded_by_python(
+  const Owned made = Owned::steal(
       PyObject_Vectorcall(function, operands_.data(), n - named, named ? node.object.get() : nullptr));
+  if (n == 1 && made.get() == operands_[0]) return arguments[0];  // of dy.parameter()
+  return recorded_by_python(Owned(made).release());
 }
 
 // Most calls are of expressions and indices only: these need no Python objects. False: others.

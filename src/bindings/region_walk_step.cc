@@ -97,6 +97,13 @@ bool Walker::read_source(RegionUse& use, uint32_t i, uint32_t root) {
     case RegionSource::count:
       if (!none && (!list || length(base) != static_cast<size_t>(s.n))) refuse("a list of another length");
       break;
+    case RegionSource::sum: {
+      if (none) break;
+      Owned sum = base.object ? sum_of(base.object, s.n) : Owned();
+      if (!sum) return false;
+      value = keep_part(sum.release());
+      break;
+    }
     default: {
       const bool parts = list || (base.object && PyDict_CheckExact(base.object));
       const WalkValue key = s.kind == RegionSource::item ? WalkValue{s.key.get()} : use.values[s.key_source];
@@ -309,6 +316,24 @@ const OutputSpec* Walker::step(RegionUse& use) {
   return &found->output;
 }
 
+namespace {
+
+// What it has at the end of this way, which leads through what the walk has made, too.
+WalkValue part_of_value(WalkValue value, PyObject* way) {
+  if (value.object) return {part_at(value.object, way)};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(way); ++i) {
+    const Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(way, i));
+    value = value.result->items[static_cast<size_t>(at)];
+    if (!value.object) continue;
+    const Owned rest = Owned::steal(PyTuple_GetSlice(way, i + 1, PyTuple_GET_SIZE(way)));
+    if (!rest) throw PythonError();
+    return {part_at(value.object, rest.get())};
+  }
+  return value;
+}
+
+}  // namespace
+
 WalkValue Walker::build_other(const OutputSpec& output, const RegionUse& use) {
   switch (output.kind) {
     case RegionOutput::source:
@@ -317,6 +342,8 @@ WalkValue Walker::build_other(const OutputSpec& output, const RegionUse& use) {
       return {output.object.get()};
     case RegionOutput::input:
       return captured_values_[output.at];
+    case RegionOutput::part:
+      return part_of_value(use.values[output.at], output.object.get());
     case RegionOutput::recorded:
     case RegionOutput::tuple:
     case RegionOutput::list:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 HEAD = """
+import functools
 import numpy as np
 import dynet_compat as dy
 NUMBERS = np.linspace(-1, 1, 9)
@@ -16,8 +17,21 @@ def one(x):
     return dy.rectify(x)
 def swapped(a, b, *, k=2.0, flip=True):
     return b, dy.cmult(a, one(b)) * k
+def declared(x):
+    global SCALE
+    w = dy.parameter(x)
+    return dy.tanh(w) * SCALE
+@functools.lru_cache(maxsize=3)
+def remembered(x, y):
+    z = dy.tanh(x)
+    return z + y
 class Model:
     dy = dy
+    size = 2
+    @staticmethod
+    def joined(x, y):
+        z = dy.concatenate([x[:Model.size], y[Model.size:]])
+        return z + dy.cmult(x, y)
     def __init__(self):
         pc = self.pc = dy.ParameterCollection()
         self.W = pc.parameters_from_numpy(NUMBERS.reshape(3, 3))
@@ -62,6 +76,8 @@ class Model:
 CHANGES = [
     "self.gates['i'] = self.U",
     "self.layers.reverse()",
+    "self.size = 3 - self.size",
+    "self.layers[0] = self.layers[1]",
     "self.pairs['i'] = self.pairs['o'][0], self.U",
     "self.pairs['o'] = self.pairs.pop('i', (self.b, self.W)); self.pairs['i'] = self.b, self.layers[0]",
     "self.layers = [*self.layers, self.W][-3:]",
@@ -148,6 +164,13 @@ class Writer:
         return r.choice(
             [
                 *inner,
+                f"declared({a})",
+                f"remembered({a}, {b})",
+                f"self.joined({a}, {b})",
+                f"dy.parameter({a})",
+                f"dy.concatenate([{a}[:self.size], {b}[self.size:]])",
+                f"dy.parameter({r.choice(['self.W', 'self.layers[1]'])}) * {a}",
+                f"[dy.parameter(w) for w in self.layers][{r.choice('01')}] * {a}",
                 *inner,
                 f"dy.tanh({a})",
                 f"dy.logistic({a})",
@@ -275,6 +298,16 @@ class Writer:
             lines += ["g = {k: w * h for k, w in self.gates.items()}; x = g['o']; kept.append(g['i'])"]
             lines += ["kept.append([(w * x, k) for k, w in self.gates.items()])"]
             lines += ["e = self.U.expr(); x = e * x"]
+            lines += ["i = n % 2; x = pair[i - 1] + self.layers[i - 1] * x + self.E[i + 2]"]
+            lines += ["kept.append([pair[i - 1] + self.E[i + 1] for i in range(2)])"]
+            lines += [
+                "w = dy.parameter(self.W); x = w * x",
+                "kept.append([dy.parameter(w) for w in self.layers])",
+            ]
+            lines += [
+                f"xs = xs[1:] + [{self.vector(1)}]",
+                "w, u = [dy.parameter(w) for w in self.layers]; h = u * h",
+            ]
             self.add(depth, r.choice(lines))
         elif kind < 0.92:
             self.add(depth, f"s = s.add_input({self.vector()})")

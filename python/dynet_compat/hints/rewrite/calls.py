@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from . import derived
@@ -43,7 +43,7 @@ class CallFrame:
 
     depth = 0
     around: frozenset[str] = frozenset()
-    free: Collection[str] = frozenset()
+    free: frozenset[str] = frozenset()
     outer: Mapping[str, Value] = {}
 
     def __init__(self, scope: Scope, env: dict[str, Value]) -> None:
@@ -72,6 +72,8 @@ def call(region: TracedRegion, e: ast.Call) -> Value:
         function = region.value(e.func)
         assert isinstance(function, RegionSource)
         function.called = True
+        if len(e.args) == 1 and not e.keywords and _returns_argument(region, e.func):
+            return region.value(e.args[0])
         for a in [*e.args, *(k.value for k in e.keywords)]:
             region.use(_argument(region, a), index=True)
         region.ops += 1
@@ -95,6 +97,15 @@ def call(region: TracedRegion, e: ast.Call) -> Value:
     if owner:
         arguments.insert(0, owner)
     return _inline(region, called, arguments, named)
+
+
+def _returns_argument(region: TracedRegion, f: ast.expr) -> bool:
+    """Is this dy.parameter(), which returns its argument? The run will check that the result is that."""
+    if isinstance(f, ast.Attribute) and f.attr == "parameter" and _is_toolkit(region, f.value):
+        return True
+    root = root_of(f)
+    local = root is None or region.frame.is_local(root)
+    return not local and region.frame.scope.module.meaning(f) == "itself"
 
 
 def _argument(region: TracedRegion, e: ast.expr) -> Value:
@@ -155,7 +166,7 @@ def callee(region: TracedRegion, f: ast.expr) -> Optional[Callee]:
     root = root_of(f)
     if not root or region.frame.is_local(root):
         raise NotTraceable(f"it calls {_name(f)}()")
-    if scope.module.meaning(f) == "op":
+    if scope.module.meaning(f) in ("op", "itself"):
         return None
     if isinstance(f, ast.Name) and f.id in scope.module.functions:
         node = scope.module.functions[f.id]
@@ -197,7 +208,7 @@ def _inline(region: TracedRegion, callee: Callee, arguments: list[Value], named:
     around = caller.around.union(caller.scope.local, caller.env)
     env = _bind(node, arguments, named, region.sources)
     region.frame = frame = CallFrame(inner, env)
-    frame.depth, frame.around, frame.free, frame.outer = caller.depth + 1, around, free, caller.env
+    frame.depth, frame.around, frame.free, frame.outer = caller.depth + 1, around, frozenset(free), caller.env
     try:
         for s in node.body:
             try:

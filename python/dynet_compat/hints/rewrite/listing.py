@@ -59,6 +59,7 @@ def list_regions(
         rewriter = Rewriter(source.data, source.path, dict(names.of(source)), of_file, own_loops)
         rewriter.find()
         listing.regions, listing.refused = rewriter.writer.found, rewriter.writer.refused
+        listing.unchanged -= {q for q, node, _ in functions(source.tree) if rewriter.may_have_regions(node)}
     return found
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Union
 
 from .code_objects import codes, silently
 from .scopes import Module, is_private
-from .trees import any_in, assign, functions, is_generator, load, nodes_of
+from .trees import any_in, assign, first_line, functions, is_generator, load, nodes_of
 from .values import written
 
 if TYPE_CHECKING:
@@ -84,9 +84,11 @@ class Program:
             raise NotWalkable("a private name")
         self.slots = {name: i for i, name in enumerate(names)}
         self.count = len(names)
-        bound = [n for n in nodes_of(node, (ast.ListComp,)) if isinstance(n, ast.Name)]
+        named = [n for n in nodes_of(node, (ast.ListComp,)) if isinstance(n, ast.Name)]
         regions = [name for p in placed.values() for name in [*p.new.names, *_targets(p.before)]]
-        for name in [*(n.id for n in bound if isinstance(n.ctx, ast.Store)), *regions]:
+        bound = [*(n.id for n in named if isinstance(n.ctx, ast.Store)), *regions]
+        self.bound = {*names, *bound}
+        for name in bound:
             if name in self.free:
                 raise NotWalkable("it assigns to a name of a function around it")
             self._slot(name)
@@ -168,6 +170,8 @@ class Program:
         if isinstance(s, ast.Expr):
             return EVALUATION, 0, None, (self.expression(s.value),)
         if isinstance(s, (ast.Pass, ast.Assert)):
+            return BLOCK, 0, None, ()
+        if isinstance(s, ast.Global) and self.bound.isdisjoint(s.names):
             return BLOCK, 0, None, ()
         raise NotWalkable(f"{type(s).__name__} in line {s.lineno}")
 
@@ -371,9 +375,9 @@ class Resolver:
             whole = silently(path, compile, tree, path, "exec", dont_inherit=True)
             by_place = {key[-1]: code for key, code in codes(whole)}
             for _, node, _ in functions(tree):
-                line = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                if (node.name, line) in by_place:
-                    self.files[path][node.name, line] = by_place[node.name, line], node
+                place = node.name, first_line(node)
+                if place in by_place:
+                    self.files[path][place] = by_place[place], node
         return self.files[path]
 
 

@@ -65,11 +65,14 @@ def look_up(names: dict[str, Any], dotted: str) -> Any:
 
 def meaning(value: Any) -> str:
     """What the analysis of a script learns of an object that a global name means: whether it is a module, a
-    function that does nothing but record ops, or which of Python's own. Runs no code of the script."""
+    function that does nothing but record ops, or returns its argument, or a decorator that only calls the
+    function, or which of Python's own. Runs no code of the script."""
     if issubclass(type(value), types.ModuleType):
         return "module"
+    if value is functools.lru_cache or value is getattr(functools, "cache", ...):
+        return "decorator"
     if is_recording(value):
-        return "op"
+        return "itself" if value is api().parameter else "op"
     name = getattr(value, "__name__", "") if type(value) in (type, types.BuiltinFunctionType) else ""
     return f"builtin {name}" if name and getattr(builtins, name, None) is value else ""
 

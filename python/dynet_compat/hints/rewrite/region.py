@@ -15,7 +15,7 @@ from typing import Any, Optional, Union
 from . import calls, derived
 from .calls import CallFrame
 from .scopes import NotTraceable, Scope, is_private
-from .trees import root_of
+from .trees import only_reads, root_of
 from .values import (
     ARGUMENT,
     ATTRIBUTE,
@@ -128,6 +128,10 @@ class TracedRegion:
             self.returned = self.value(s.value)
         elif isinstance(s, ast.Expr):
             self._expression_statement(s)
+        elif isinstance(s, ast.Global) and self.frame.depth:
+            # In the region's own function it must stand before what reads the name.
+            if not only_reads(self.frame.scope.node, s) or not self.frame.free.isdisjoint(s.names):
+                raise NotTraceable("it declares a name that it binds, or that is a local one here")
         elif not isinstance(s, ast.Pass):
             raise NotTraceable(_PLAIN_WORDS.get(type(s).__name__, "a statement of another kind"))
 
@@ -283,12 +287,12 @@ class TracedRegion:
     def _operation(self, op: ast.operator, x: Value, y: Value) -> Value:
         if not isinstance(op, OPERATORS):
             raise NotTraceable("an operator that expressions do not have")
+        if isinstance(x, Sequence) or isinstance(y, Sequence):
+            raise NotTraceable("arithmetic on lists")
         self.use(x, index=False)
         self.use(y, index=False)
         if all(isinstance(v, (Constant, Derived)) for v in (x, y)):
             return Derived()
-        if not any(isinstance(v, (RegionSource, Recorded, OneOf, Derived)) for v in (x, y)):
-            raise NotTraceable("arithmetic on lists")
         self.ops += 1
         return Recorded()
 
@@ -303,12 +307,24 @@ class TracedRegion:
             for item in v.items:
                 self.use(item, index=False)
 
+    def _index(self, e: ast.expr) -> Value:
+        """The value of an index, which may be the sum of a value that is read and of a number."""
+        if not isinstance(e, ast.BinOp) or not isinstance(e.op, (ast.Add, ast.Sub)):
+            return self.value(e)
+        x, y = self.value(e.left), self.value(e.right)
+        if isinstance(e.op, ast.Add) and isinstance(x, Constant):
+            x, y = y, x
+        number = y.value if isinstance(y, Constant) else None
+        if isinstance(x, RegionSource) and type(number) is int and abs(number) < 1 << 31:
+            return self.sources.sum(x, number if isinstance(e.op, ast.Add) else -number)
+        return self._operation(e.op, x, y)
+
     def _subscript(self, e: ast.Subscript) -> Value:
         base = self.value(e.value)
         where = e.slice
         if isinstance(where, ast.Slice):
             bounds = [self.value(b) for b in (where.lower, where.upper, where.step) if b is not None]
-            if isinstance(base, RegionSource) and not all(isinstance(b, Constant) for b in bounds):
+            if isinstance(base, RegionSource) and not all(derived.seldom_changes(self, b) for b in bounds):
                 raise NotTraceable("a part of what may be a list, between bounds that may change each time")
             for bound in bounds:
                 self.use(bound, index=False)
@@ -317,7 +333,7 @@ class TracedRegion:
             self.use(base, index=False)
             self.ops += 1
             return Recorded()
-        key = self.value(where)
+        key = self._index(where)
         if isinstance(base, Sequence):
             at = key.value if isinstance(key, Constant) else None
             if type(at) is not int or not -len(base.items) <= at < len(base.items):

@@ -20,7 +20,7 @@ from .concurrent_calls import ConcurrentCallsWriter
 from .linking import RewrittenCode
 from .region_writer import RegionWriter
 from .scopes import Module
-from .trees import ODD_WORDS, any_in, functions, lines_with, may_change
+from .trees import ODD_WORDS, any_in, first_line, functions, keeps_names, lines_with
 from .walked_functions import WalkedFunctions
 
 if TYPE_CHECKING:
@@ -94,22 +94,28 @@ class Rewriter:
         at = {key[-1]: code for key, code in codes(new)}
         heads, programs = {}, []
         for qualname, node, program, head in self.walked.described:
-            place = node.name, node.lineno
+            place = node.name, first_line(node)
             if head:
                 heads[head] = qualname
             if place in at and set(program.free) == set(at[place].co_freevars):
                 programs.append((place, program.spec(qualname, at[place]), head))
         return RewrittenCode(old, new, self.writer.regions, heads, programs, places, *found)
 
+    def may_have_regions(self, node: ast.FunctionDef, odd_lines: Optional[list[int]] = None) -> bool:
+        """`odd_lines`: those with words that can be a reason against it, if they are known."""
+        return _keeps_names(node, odd_lines) and all(map(self.module.calls_only, node.decorator_list))
+
     def find(self) -> list[int]:
         """Change the trees of functions; returns the lines of those that have changed."""
         text = self.source if isinstance(self.source, bytes) else self.source.encode("utf-8", "replace")
         odd, argmax_lines = lines_with(text, *ODD_WORDS), lines_with(text, b"argmax")
-        inside = [f for f in functions(self.tree) if _may_change(f[1], odd)]
-        wanted = [f for f in inside if self.wanted is None or f[0] in self.wanted]
+        found = list(functions(self.tree))
+        wanted = [f for f in found if self.wanted is None or f[0] in self.wanted]
+        wanted = [f for f in wanted if self.may_have_regions(f[1], odd)]
+        inside = [f for f in found if not f[1].decorator_list and _keeps_names(f[1], odd)]
         changed = set()
         for qualname, node, owner in wanted:
-            self.writer.prepare(qualname, node, owner)
+            self.writer.prepare(qualname, node, None if node.decorator_list else owner)
         for qualname, node, _ in wanted:
             before = len(self.writer.found)
             self.writer.write(qualname, node)
@@ -133,6 +139,6 @@ class Rewriter:
         return sorted(changed)
 
 
-def _may_change(node: ast.FunctionDef, odd_lines: list[int]) -> bool:
-    """May the function be rewritten? `odd_lines`: those with words that can be a reason against it."""
-    return may_change(node) if any_in(odd_lines, node) else not node.decorator_list
+def _keeps_names(node: ast.FunctionDef, odd_lines: Optional[list[int]]) -> bool:
+    """`odd_lines`: those with words that can be a reason against it."""
+    return keeps_names(node) if odd_lines is None or any_in(odd_lines, node) else True

@@ -9,11 +9,21 @@ from typing import Any, Callable, Optional
 
 from .code_objects import Place
 from .recording import look_up, meaning
-from .trees import DEFINITIONS, WAITS, WITH_NAMES_OF_THEIR_OWN, dotted, is_generator, nodes_of, own_nodes
+from .trees import (
+    DEFINITIONS,
+    WAITS,
+    WITH_NAMES_OF_THEIR_OWN,
+    dotted,
+    functions,
+    is_generator,
+    nodes_of,
+    own_nodes,
+    root_of,
+)
 
 _PATTERNS = ("MatchAs", "MatchStar", "MatchMapping")  # from Python 3.10 on
 _BINDERS = frozenset(
-    [*DEFINITIONS, ast.ExceptHandler, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal]
+    [*DEFINITIONS, ast.ExceptHandler, ast.Import, ast.ImportFrom]
     + [*(getattr(ast, name) for name in _PATTERNS if hasattr(ast, name))]
 )
 MOST_DEPTH = 8  # of functions of the script that call one another
@@ -51,6 +61,15 @@ class Module:
     def is_plain(self, node: ast.FunctionDef) -> bool:
         """Is the function neither decorated nor a generator?"""
         return not node.decorator_list and not (self.names_in(node).waits and is_generator(node))
+
+    def calls_only(self, decorator: ast.expr) -> bool:
+        """Does the decorator only call the function, without a look at its code?"""
+        code = decorator.func if isinstance(decorator, ast.Call) else decorator
+        known = ("decorator", "builtin staticmethod", "builtin classmethod", "builtin property")
+        root = root_of(code)
+        if root is None or self.meaning(code) not in known:
+            return False
+        return not any(root in self.names_in(f).local for _, f, _ in functions(self.tree))
 
     def names_in(self, node: ast.FunctionDef) -> UsedNames:
         if node not in self.used:
@@ -221,7 +240,7 @@ def _bound_by(n: ast.AST) -> set[str]:
         return {n.name} if n.name else set()
     if isinstance(n, (ast.Import, ast.ImportFrom)):
         return {(alias.asname or alias.name).split(".")[0] for alias in n.names}
-    return set(n.names) if isinstance(n, (ast.Global, ast.Nonlocal)) else set()
+    return set()
 
 
 def _bound_values(node: ast.AST, name: str) -> list[Optional[ast.expr]]:

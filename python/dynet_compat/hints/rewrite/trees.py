@@ -7,7 +7,7 @@ import bisect
 import functools
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, Optional, TypeVar, Union
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -158,6 +158,7 @@ def own_comprehensions(node: ast.FunctionDef) -> Iterator[ast.ListComp]:
                 roots.append(ast.Expr(n.generators[0].iter))
 
 
+_LOOKING = ("locals", "vars", "eval", "exec", "dir")
 # Words that may keep a function unchanged.
 ODD_WORDS = (b"locals", b"vars", b"eval", b"exec", b"dir", b"global", b"nonlocal", b"yield", b"await")
 
@@ -178,17 +179,30 @@ def any_in(lines: list[int], node: ast.stmt) -> bool:
 
 
 def may_change(node: ast.FunctionDef) -> bool:
-    return not (node.decorator_list or _looks_at_names(node) or is_generator(node))
+    return not node.decorator_list and keeps_names(node)
 
 
-def _looks_at_names(node: ast.FunctionDef) -> bool:
-    """Does the function access its local names as a dict, or declare names of other functions?"""
+def keeps_names(node: ast.FunctionDef) -> bool:
+    """Does the function neither access its local names as a dict, nor bind names of others, nor wait?"""
+    nodes = nodes_of(node)
+    if any(isinstance(n, ast.Name) and n.id in _LOOKING for n in nodes) or is_generator(node):
+        return False
+    return all(only_reads(node, n) for n in nodes if isinstance(n, (ast.Global, ast.Nonlocal)))
+
+
+def only_reads(node: ast.FunctionDef, declared: Union[ast.Global, ast.Nonlocal]) -> bool:
+    """Does the function, with those inside it, bind none of the names that it declares to be others'?"""
     for n in nodes_of(node):
-        if isinstance(n, ast.Name) and n.id in ("locals", "vars", "eval", "exec", "dir"):
-            return True
-        if isinstance(n, (ast.Global, ast.Nonlocal)):
-            return True
-    return False
+        bound = getattr(n, "id", "") if not isinstance(getattr(n, "ctx", ast.Load()), ast.Load) else ""
+        other = (getattr(n, field, None) for field in ("name", "asname", "rest", "arg"))
+        if {bound, *(name.split(".")[0] for name in other if isinstance(name, str))} & set(declared.names):
+            return False
+    return True
+
+
+def first_line(node: ast.FunctionDef) -> int:
+    """The line that the function's code begins on."""
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
 def root_of(e: ast.expr) -> Optional[str]:

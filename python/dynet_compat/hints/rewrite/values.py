@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional, Union
 from .code_objects import Place
 from .scopes import NotTraceable
 
-ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT = range(5)  # kinds of sources
+ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT, SUM = range(6)  # kinds of sources
 SOURCE, CONSTANT, RECORDED, TUPLE, LIST, ONE_OF, _STATE, _INPUT, DERIVED = range(9)  # kinds of results
 
 MOST_SOURCES = 200  # of a region
@@ -25,7 +25,7 @@ class RegionSource:
     base: Optional[RegionSource] = None
     key: Any = None  # ITEM: number or text; ATTRIBUTE: name
     at: Optional[RegionSource] = None  # ITEM_AT
-    length: int = 0  # COUNT
+    length: int = 0  # COUNT; SUM: what is added to a whole number
     times: int = 0  # ITEM_AT: places where it is read, each of which may be a lookup
     called: bool = False
     method: bool = False  # called as a method of `base`
@@ -131,6 +131,10 @@ class Sources:
         assert isinstance(key, Constant)
         self.constant(key.value)
         return self.add((base, type(key.value), key.value), ITEM, base=base, key=key.value)
+
+    def sum(self, base: RegionSource, number: int) -> RegionSource:
+        """An index: a source's value plus a number."""
+        return self.add((base, "sum", number), SUM, base=base, length=number)
 
     def constant(self, value: Any) -> None:
         if isinstance(value, int):
