@@ -16,7 +16,14 @@ from support.subject import IS_REFERENCE
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our hints")
 
 HEAD = """
+import functools
 import dynet_compat as dy
+
+EXTRA = 2.0
+
+def scaled(x):
+    global EXTRA
+    return x * EXTRA
 
 class Model:
     def __init__(self, pc):
@@ -27,6 +34,11 @@ class Model:
         self.gates = {g: (pc.add_parameters(3), pc.add_parameters((3, 3))) for g in "iou"}
         self.layers = [pc.add_parameters((3, 3)) for _ in range(3)]
         self.one = pc.add_parameters(3)
+        self.n = 2
+
+    @staticmethod
+    def joined(x, y):
+        return dy.tanh(dy.cmult(x, y)) + x
 
     def f(self, x, stack, W):
 """
@@ -57,6 +69,32 @@ BODIES = {
     "one expression twice": """
         y = dy.cmult(x, stack[0])
         return y + self.b""",
+    "parameter()": """
+        b, layers = dy.parameter(self.b), [dy.parameter(w) for w in self.layers]
+        y = dy.tanh(layers[1] * x + b)
+        while stack is None:
+            pass
+        return y""",
+    "a size in an attribute": """
+        y = stack[0][:self.n] + x[:self.n]
+        return y""",
+    "a sum of lists": """
+        y = dy.logistic(self.W * x + self.b)
+        found = stack + [y]
+        while stack is None:
+            pass
+        return found[-1]""",
+    "a declared global name": """
+        global EXTRA
+        y = scaled(self.W * x)
+        return dy.tanh(EXTRA * y) + self.b""",
+    "a cached function": """
+        @functools.lru_cache(maxsize=None)
+        def encoded(left, right):
+            return dy.tanh(self.W * x + self.b) * 2.0
+        return encoded(0, 1) + encoded(0, 1)""",
+    "a static method": """
+        return self.joined(x, stack[0])""",
     "sizes": """
         y = dy.reshape(x, (1, len(self.layers)))
         return dy.tanh(y * 2.0)""",
@@ -124,6 +162,35 @@ def test_lines_outside_regions(tmp_path: Path) -> None:
     assert int(unknown.split("%")[0].split()[-1]) > 20, lines
     [outside] = [line for line in lines if "recorded one by one:" in line]
     assert 600 <= int(outside.split(":")[1].split()[0]) <= 1200, lines
+    single = int(outside.split(" % in statements of one op")[0].split()[-1])
+    refused = int(outside.split(" % refused")[0].split()[-1])  # inputs and the loop of the module itself
+    assert 30 < single < 70 and 30 < refused + single <= 101, lines
+
+
+def test_regions_that_are_given_up_are_not_refused(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import dynet_compat as dy
+def scaled(x, s):
+    z = dy.tanh(x)
+    return z * s
+def printed(x):
+    print(end="") or dy.tanh(x) + x
+for _ in range(60):
+    dy.renew_cg()
+    x = dy.inputVector([1.0, 2.0])
+    for s in range(360):
+        scaled(x, float(s % 60))
+    printed(x)
+""",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "dynet_compat", "run", "--explain", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    [outside] = [line for line in done.stderr.splitlines() if "recorded one by one:" in line]
+    slower = int(outside.split(" % in regions that took longer than their statements")[0].split()[-1])
+    assert slower > 50 and " % refused" in outside, done.stderr
 
 
 def test_lists_of_a_dictionary_are_not_copied(pair: Callable) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
+from .rewrite.linking import SINGLE_OP
 
 if TYPE_CHECKING:
     from .rewrite.linking import LinkedModule
@@ -14,6 +15,19 @@ if TYPE_CHECKING:
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MOST_LINES = 12
+
+# Why ops came one by one, in short.
+SLOWER = "in regions that took longer than their statements"
+SINGLE = "in statements of one op, which a region does not make faster"
+LEARNING = "while regions were learned or compared"
+REFUSED = "refused"
+
+
+class Reason(NamedTuple):
+    """Why a line is not, or not always, recorded by a region: one of the kinds above, and the details."""
+
+    kind: str
+    text: str
 
 
 class RewrittenFile(NamedTuple):
@@ -33,16 +47,17 @@ class RewrittenFile(NamedTuple):
         refused = [(r.line, r.last_line, r.reason_line, r.reason) for r in module.refused]
         return cls([(f.line, f.last_line, region) for f, region in found], refused)
 
-    def reason(self, line: int) -> str:
+    def reason(self, line: int) -> Reason:
         """Why the line is not, or not always, recorded by a region."""
         for first, last, region in self.regions:
             if first <= line <= last:
                 return _of_region(region.statistics())
         around = [r for r in self.refused if r[0] <= line <= r[1]]
         if not around:
-            return "in a function or a statement that is not looked at"
+            return Reason(REFUSED, "in a function or a statement that is not looked at")
         _, _, at, reason = min(around, key=lambda r: r[1] - r[0])
-        return reason if at == line else f"line {at}: {reason}"
+        kind = SINGLE if reason == SINGLE_OP else REFUSED
+        return Reason(kind, reason if at == line else f"line {at}: {reason}")
 
 
 def start() -> None:
@@ -63,25 +78,38 @@ def report(active: Active) -> list[str]:
     if not counted:
         return []
     outside = sum(counted.values())
-    rows = [f"recorded one by one: {outside} ops, most of them on these lines"]
+    reasons = {(file, line): _reason(active, file, line) for file, line, _ in counted}
+    kinds: Counter[str] = Counter()
+    for (file, line, _), n in counted.items():
+        kinds[reasons[file, line].kind] += n
+    shares = (f"{100 * n / outside:.0f} % {kind}" for kind, n in kinds.most_common())
+    rows = [f"recorded one by one: {outside} ops, {', '.join(shares)}; most of them on these lines"]
     for (file, line, function), n in counted.most_common(_MOST_LINES):
-        rewritten = active.rewritten.get(os.path.realpath(file))
-        waits = (
-            "waits to be looked at" if os.path.realpath(file) in active.waiting.files else "is not rewritten"
-        )
-        reason = rewritten.reason(line) if rewritten else f"the file {waits}"
-        rows.append(f"  {100 * n / outside:3.0f} %  {os.path.basename(file)}:{line} {function}: {reason}")
+        place = f"{os.path.basename(file)}:{line} {function}"
+        rows.append(f"  {100 * n / outside:3.0f} %  {place}: {reasons[file, line].text}")
     return rows
 
 
-def _of_region(region: dict[str, Any]) -> str:
+def _reason(active: Active, file: str, line: int) -> Reason:
+    path = os.path.realpath(file)
+    rewritten = active.rewritten.get(path)
+    if rewritten:
+        return rewritten.reason(line)
+    waits = path in active.waiting.files
+    return Reason(REFUSED, f"the file {'waits to be looked at' if waits else 'is not rewritten'}")
+
+
+def _of_region(region: dict[str, Any]) -> Reason:
     if region["off"]:
         because = region["off"] + (f" ({region['refusal']})" if region["refusal"] else "")
-        return f"a region that is switched off: {because}"
+        slower = region["off"] == "it takes longer than the statements"
+        return Reason(SLOWER if slower else REFUSED, f"a region that is switched off: {because}")
     hits = region["hits"]  # those in loops, too
     ran = region["misses"] + region["reviews"]
     if not hits and region["refusal"]:
-        return f"a region that is not learned: {region['refusal']}"
+        return Reason(REFUSED, f"a region that is not learned: {region['refusal']}")
     if not ran:
-        return "a region that is recorded otherwise: its values cannot be read, or a debugger is on"
-    return f"a region that ran {ran} times as written to be learned or compared, {hits} times by one call"
+        text = "a region that is recorded otherwise: its values cannot be read, or a debugger is on"
+        return Reason(REFUSED, text)
+    text = f"a region that ran {ran} times as written to be learned or compared, {hits} times by one call"
+    return Reason(LEARNING, text)

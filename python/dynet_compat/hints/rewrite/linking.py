@@ -12,6 +12,7 @@ from .recording import recording, walkable
 
 UNBOUND = "\0unbound"  # stands for NameError in the code
 READ_ARGMAX = "\0read argmax"  # stands for the function that reads the index of the largest value
+SINGLE_OP = "it records a single op"  # a reason to refuse
 _CODES = 15  # of the fields of a source in the description of a region: what functions it may be
 
 

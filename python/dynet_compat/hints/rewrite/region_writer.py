@@ -9,7 +9,7 @@ from typing import Any, Optional, Union
 from . import desugar, loops, programs
 from .batch_map import BatchMapLoops
 from .concurrent_calls import ConcurrentCallsWriter
-from .linking import FoundRegion, Refusal
+from .linking import SINGLE_OP, FoundRegion, Refusal
 from .region import LEAST_OPS, STATEMENTS, TracedRegion
 from .replacement import Replacement
 from .scopes import Module, Scope
@@ -136,7 +136,7 @@ class RegionWriter:
                 at += len(region.statements)
             else:  # what follows may still begin a region
                 line = statements[at].lineno
-                refusal = region.refusal or (line, "it records a single op")
+                refusal = region.refusal or (line, SINGLE_OP if region.ops else "it records nothing")
                 self.refused.append(Refusal(qualname, line, statements[at].end_lineno or line, *refusal))
                 yield statements[at]
                 at += 1
