@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/compute.h"
+#include "bindings/region_walk_memo.h"
 
 namespace pb = pybind11;
 
@@ -74,6 +75,7 @@ void add_debug(pb::module_& m) {
         if (level || this_thread) engine().executor.profiling = level;
       },
       "level"_a);
+  m.def("_approve_memos", [](bool all) { MemoTable::approves_all = all; }, "all"_a);
   m.def("_extend", &extend, "cls"_a, "name"_a, "value"_a);
   m.def(
       "_constructor",

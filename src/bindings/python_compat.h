@@ -133,6 +133,16 @@ inline int remaining_depth() {
 #endif
 }
 
+// Changes with what the class or one of its bases has, and is never that of another class; 0: unknown.
+inline uint32_t type_version(PyTypeObject* type) {
+  static PyObject* const name = PyUnicode_InternFromString("__class__");
+  _PyType_Lookup(type, name);  // gives it one
+#if PY_VERSION_HEX < 0x030D0000
+  if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
+#endif
+  return type->tp_version_tag;
+}
+
 // Levels of recursion that a comprehension takes, besides those of its parts.
 constexpr int kLevelsOfComprehension = PY_VERSION_HEX < 0x030C0000 ? 1 : 0;
 

@@ -72,6 +72,7 @@ class Region {
  private:
   friend class LoopReplayer;
   friend class Walker;
+  friend class MemoReplay;
   friend struct RegionUse;
 
   // Processor times. One call in tuning::kTimedCalls is timed. The fastest run of the statements counts, not
@@ -131,7 +132,7 @@ class Region {
   SourceReader sources_;
   Replayer replayer_;
   std::unique_ptr<LoopReplayer> loop_replayer_;
-  std::vector<std::unique_ptr<Specialisation>> specialisations_;
+  std::vector<std::shared_ptr<Specialisation>> specialisations_;  // memos of walks have some, too
   TraceSession session_;
   PendingItem pending_item_;
   Statistics statistics_;

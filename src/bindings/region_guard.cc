@@ -82,6 +82,15 @@ bool is_constant(PyObject* value, PyObject* constant) {
                                !PyBool_Check(value) && equal_values(value, constant));
 }
 
+bool frees_quietly(PyObject* o, ptrdiff_t most) {
+  PyTypeObject* type = Py_TYPE(o);
+  if (type->tp_dealloc == ExpressionType.tp_dealloc) return true;  // not of a class of the script
+  if (type == &RnnStateType || is_plain_value(o)) return true;
+  if (!is_sequence(o) || Py_SIZE(o) > most) return false;
+  PyObject** parts = PySequence_Fast_ITEMS(o);
+  return std::all_of(parts, parts + Py_SIZE(o), [](PyObject* part) { return frees_quietly(part, 0); });
+}
+
 // ---------------------------------------------------------------- states
 
 Guard Guard::of_state(PyObject* value) {

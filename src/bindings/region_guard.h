@@ -111,6 +111,8 @@ struct Guard {
 
   // Does the value satisfy the guard? Appends what it finds to `captured`.
   bool check(PyObject* value, const SourceValues& values, const Graph& graph, CapturedInputs* captured) const;
+  // Of a method: is this the function that it is bound to, and as it was?
+  bool is_of(PyObject* function) const { return refers_to(function) && body.matches(function); }
   // If a value satisfies the guard once, does it always, with nothing to capture?
   bool is_permanent() const {
     return kind == none || kind == parameters || kind == equal || (kind == same && !body);
@@ -136,6 +138,9 @@ inline bool is_plain_value(PyObject* o) {
 }
 // Are all keys of the dict of built-in types? Looking others up may run code of the script.
 bool has_plain_keys(PyObject* dict);
+// Does releasing the object run no code of the script? True of what ops return, of constants, and of lists of
+// at most so many of these.
+bool frees_quietly(PyObject* o, ptrdiff_t most = tuning::kShortList);
 // A list or tuple; or a dict, too; and of no class of the script?
 inline bool is_sequence(PyObject* o) { return PyTuple_CheckExact(o) || PyList_CheckExact(o); }
 inline bool is_container(PyObject* o) { return is_sequence(o) || PyDict_CheckExact(o); }

@@ -1,26 +1,7 @@
-#include <algorithm>
-
 #include "bindings/region_loop.h"
 #include "bindings/tuning.h"
 
 namespace dyc::py {
-
-namespace {
-
-// Does releasing the object run no code of the script? True of what ops return, of constants, and of short
-// lists of these.
-bool is_plain(PyObject* o, bool inside = false) {
-  PyTypeObject* type = Py_TYPE(o);
-  if (type->tp_dealloc == ExpressionType.tp_dealloc) return true;  // not of a class of the script
-  if (type == &RnnStateType || type == &PyLong_Type || o == Py_None) return true;
-  if (type == &PyFloat_Type || type == &PyUnicode_Type || type == &PyBool_Type) return true;
-  if (type != &PyTuple_Type && type != &PyList_Type) return false;
-  if (inside || Py_SIZE(o) > tuning::kShortList) return false;
-  PyObject** parts = PySequence_Fast_ITEMS(o);
-  return std::all_of(parts, parts + Py_SIZE(o), [](PyObject* part) { return is_plain(part, true); });
-}
-
-}  // namespace
 
 LoopReplayer::LoopReplayer(Region& region) : region_(region), loop_(*region.spec_.loop) {
   const size_t n = loop_.carried.size();
@@ -60,7 +41,7 @@ bool LoopReplayer::record_rest(Graph& graph, LoopIterator* items, PyObject* list
 bool LoopReplayer::may_be_replaced() const {
   for (size_t i = 0; i < loop_.carried.size(); ++i) {
     PyObject* value = loop_.carried[i] == kNone ? carried_.values[i].get() : arguments[loop_.carried[i]];
-    if (value && !is_plain(value)) return false;
+    if (value && !frees_quietly(value)) return false;
   }
   return true;
 }

@@ -69,7 +69,7 @@ struct PermanentGuards {
 };
 
 // One way in which the region runs.
-struct Specialisation {
+struct Specialisation : std::enable_shared_from_this<Specialisation> {
   // Compares with another run of the same kind. Each index must be seen with two values: with one alone, a
   // number may be equal to it by chance.
   void confirm(const Specialisation& repeated, const SourceReader& sources);

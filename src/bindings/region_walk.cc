@@ -5,14 +5,13 @@
 #include <cstring>
 
 #include "bindings/python_compat.h"
+#include "bindings/region_walk_log.h"
 
 namespace dyc::py {
 
 namespace {
 
 PyTypeObject* const kIterators[] = {&PyZip_Type, &PyEnum_Type, &PyReversed_Type, &PyRange_Type};
-PyObject *builtin_len, *builtin_isinstance;
-
 // Python's own function of this name; null: the script has put another one there.
 PyObject* builtin(const char* name) {
   PyObject* found = PyDict_GetItemString(PyEval_GetBuiltins(), name);
@@ -23,82 +22,19 @@ PyObject* builtin(const char* name) {
   return own ? Owned(found).release() : nullptr;
 }
 
-uintptr_t stack_pointer() { return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)); }
+struct Builtins {
+  PyObject *len = builtin("len"), *isinstance = builtin("isinstance");
+};
+const Builtins& own_builtins() {
+  static const Builtins own;
+  return own;
+}
 
 }  // namespace
 
 void Walker::refuse(const char* reason) {
   reason_ = reason;
   throw Refused();
-}
-
-PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const* args, size_t n) {
-  if (running_) return nullptr;
-  clear();
-  recording_ = recording;
-  unknown_ = Owned();
-  learning_ = comparing_ = false;
-  engine_ = engine_or_error();
-  if (!engine_) {
-    forget_own_error();
-    return nullptr;
-  }
-  const size_t expected = program.parameters.size() + program.free.size();
-  if (engine_->options.immediate || n != expected || is_traced()) return nullptr;
-  if (!builtin_len) builtin_len = builtin("len");
-  if (!builtin_isinstance) builtin_isinstance = builtin("isinstance");
-  globals_ = PyEval_GetGlobals();
-  builtins_ = PyEval_GetBuiltins();
-  if (stack_.empty()) stack_.resize(tuning::kWalkDepth * tuning::kWalkFrame);
-  ++walk_;
-  depth_ = 0;
-  spent_ = 0;
-  stack_start_ = stack_pointer();
-  most_depth_ = std::min(tuning::kWalkDepth, remaining_depth() - tuning::kWalkMargin);
-  PyObject* made = nullptr;
-  Graph& g = engine_->graph;
-  const GraphMark before = g.mark();
-  size_ = g.size();
-  running_ = true;
-  try {
-    const WithoutCollection none;
-    WalkValue* slots = take_slots(program);
-    for (size_t i = 0; i < n; ++i) slots[i] = {args[i]};
-    const WalkValue returned = call(program, slots);
-    if (returned.object == Py_Ellipsis) refuse("what stands for nothing recorded");
-    learning_ = comparing_;
-    if (comparing_) refuse("regions that are compared");
-    made = finish(returned);
-  } catch (const Refused&) {
-  } catch (...) {
-    set_error();
-  }
-  if (!made) {
-    forget_own_error();
-    if (g.size() != size_) g.revert(before);
-  }
-  clear();
-  running_ = false;
-  if (!kept_.empty()) const std::vector<Owned> released = std::move(kept_);  // may run code, which may walk
-  return made;
-}
-
-void Walker::clear() {
-  for (size_t i = 0; i < n_results_; ++i) {
-    WalkResult& r = result(i);
-    if (r.kind != WalkResult::recorded) r.items.clear();
-    if (r.made) r.made = Owned();
-  }
-  n_results_ = n_stack_ = 0;
-  used_.clear();
-  appends_.clear();
-  appended_.clear();
-  for (AssignedAttributes::Entry& each : assigned_.take()) kept_.push_back(std::move(each.object));
-}
-
-void Walker::add_results() {
-  if (n_results_ == tuning::kWalkResults) refuse("too many results");
-  results_.push_back(std::make_unique<WalkResult[]>(tuning::kResultChunk));
 }
 
 WalkValue Walker::keep(PyObject* reference) {
@@ -130,7 +66,10 @@ WalkValue* Walker::take_slots(const WalkProgram& program) {
 }
 
 WalkValue Walker::call(const WalkProgram& program, WalkValue* slots) {
-  if (++depth_ > most_depth_ || stack_start_ - stack_pointer() > tuning::kWalkStack)
+  ++depth_;
+  if (log_) [[unlikely]]
+    log_->depth(depth_);
+  if (depth_ > most_depth_ || stack_start_ - stack_pointer() > tuning::kWalkStack)
     refuse("too many calls inside one another");
   spend(1);
   Frame frame{slots, {}};
@@ -155,6 +94,8 @@ const WalkProgram& Walker::program_of(PyObject* function, const WalkNode& node) 
 
 WalkValue Walker::call_function(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame) {
   const WalkProgram* program = &program_of(function, node);
+  if (log_) [[unlikely]]
+    log_->function(function, *program);
   const size_t n = program->parameters.size();
   WalkValue* slots = take_slots(*program);
   size_t given = 0;
@@ -181,6 +122,7 @@ WalkValue Walker::call_function(PyObject* function, WalkValue self, const WalkNo
   for (size_t i = 0; i < program->free.size(); ++i) {
     PyObject* closure = PyFunction_GET_CLOSURE(function);
     slots[n + i] = {PyCell_GET(PyTuple_GET_ITEM(closure, static_cast<Py_ssize_t>(program->free[i])))};
+    if (log_) log_->cell(function, program->free[i], slots[n + i].object);
   }
   PyObject* globals = std::exchange(globals_, PyFunction_GET_GLOBALS(function));
   const WalkValue returned = call(*program, slots);
@@ -193,6 +135,7 @@ PyObject* Walker::call_of(PyObject* object) {
   static PyObject* const name = PyUnicode_InternFromString("__call__");
   PyObject* found = _PyType_Lookup(Py_TYPE(object), name);
   if (!found || !PyFunction_Check(found)) refuse("a call of an object that is no function");
+  if (log_) log_->read(MemoRead::of_class, object, name, found);
   return found;
 }
 
@@ -202,6 +145,7 @@ PyObject* Walker::method_of(PyObject* base, PyObject* name, PyObject* found) {
   if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
   if (!PyFunction_Check(found)) refuse("a method that is no plain function");
   if (!is_method_of_class(base, name, found)) refuse("a method of an object's own");
+  if (log_) log_->read(MemoRead::method, base, name, found);
   return found;
 }
 
@@ -251,6 +195,7 @@ PyObject* Walker::known_recorder(const WalkNode& node) const {
 }
 
 WalkValue Walker::call_object(PyObject* function, const WalkNode& node, Frame& frame) {
+  const auto& [builtin_len, builtin_isinstance] = own_builtins();
   if (function == builtin_len || function == builtin_isinstance) return call_builtin(function, node, frame);
   if (only_records(node, function)) return record_call(function, node, frame);
   if (PyFunction_Check(function)) return call_function(function, {}, node, frame);
@@ -261,6 +206,7 @@ WalkValue Walker::call_object(PyObject* function, const WalkNode& node, Frame& f
 }
 
 WalkValue Walker::call_builtin(PyObject* function, const WalkNode& node, Frame& frame) {
+  const auto& [builtin_len, builtin_isinstance] = own_builtins();
   const size_t n = node.parts.size() - 1;
   if (PyTuple_GET_SIZE(node.object.get()) != 0) refuse("an argument by name");
   if (function == builtin_len && n == 1)
@@ -465,6 +411,7 @@ WalkValue Walker::evaluate_global(const WalkNode& node) {
   if (!value) refuse("a name without a value");
   std::copy_n(versions, 2, node.versions);
   node.known = {walk_, globals_, value};
+  if (log_) log_->read(MemoRead::name, globals_, name, value);
   return {value};
 }
 
@@ -479,7 +426,9 @@ WalkValue Walker::make_sequence(WalkResult::Kind kind, const WalkNode& node, Fra
 
 WalkValue Walker::collect(const WalkNode& node, Frame& frame) {
   WalkResult* made = make(WalkResult::list);
-  if ((depth_ += kLevelsOfComprehension) > most_depth_) refuse("too many calls inside one another");
+  depth_ += kLevelsOfComprehension;
+  if (log_) log_->depth(depth_);
+  if (depth_ > most_depth_) refuse("too many calls inside one another");
   iterate(node.parts[0], node.parts[1], frame, [&] {
     const auto passes = [&](const WalkNode& test) { return holds(test, frame); };
     if (!std::all_of(node.parts.begin() + 3, node.parts.end(), passes)) return Flow::next;

@@ -10,11 +10,11 @@
 // Assigned attributes are kept beside their objects until the end: what the walk reads of an object
 // afterwards is what was assigned.
 //
-// Walker has 108 methods and 30 fields: one method for each kind of statement and value,
+// Walker has 116 methods and 36 fields: one method for each kind of statement and value,
 // any of which may end the walk, and the vectors that are kept from one walk to the next, so that a walk
 // allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, operators,
 // items, attributes), region_walk_ops.cc (single ops, lists), region_walk_states.cc (builders and their
-// states), region_walk_step.cc (regions, the end).
+// states), region_walk_step.cc (regions), region_walk_run.cc (beginning and end).
 #pragma once
 #include "bindings/region.h"
 #include "bindings/region_program.h"
@@ -31,6 +31,8 @@ struct WalkValue {
   bool operator==(const WalkValue&) const = default;
 };
 
+inline uintptr_t stack_pointer() { return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)); }
+
 inline bool as_short_int(WalkValue v, Py_ssize_t* number) {
   return v.object && PyLong_CheckExact(v.object) && is_short(v.object, number);
 }
@@ -46,7 +48,7 @@ struct WalkResult {
 
 // The values that a region reads in a walk. Parts of an argument that is the same object as before in this
 // walk are not read again: no code runs that could change them.
-struct RegionUse {
+struct RegionUse : std::enable_shared_from_this<RegionUse> {
   explicit RegionUse(Region& r);
 
   Region& region;
@@ -93,19 +95,35 @@ class AssignedAttributes {
   uint64_t assignments_ = 0;
 };
 
+class MemoTable;
+class WalkLog;
+struct MemoFound;
+struct WalkMemo;
+
 class Walker {
  public:
+  Walker();
+  ~Walker();
   // Runs the program. Null: all that was recorded has been taken back, and the function must run, unless an
   // exception is set, which then ends the script. `args`: values of the parameters, then of the free names.
-  // `recording`: the set of functions that only record.
-  PyObject* run(WalkProgram& program, PyObject* recording, PyObject* const* args, size_t n);
+  // `recording`: the set of functions that only record. `memos`: of the function; `found`: what they have for
+  // these arguments. `walks`: if no memo is replayed.
+  PyObject* run(WalkProgram& program, PyObject* recording, PyObject* const* args, size_t n, MemoTable& memos,
+                const MemoFound& found, bool walks);
   // The function without a program at which the last walk ended, or null.
   Owned take_unknown() { return std::move(unknown_); }
   const char* reason() const { return reason_; }
+  // Was the last walk written down, which takes longer?
+  bool was_logged() const { return was_logged_; }
+  bool has_walked() const { return has_walked_; }
+  uint32_t recorded() const { return recorded_; }
+  // Was it no walk, but the replay of a memo?
+  bool was_replayed() const { return was_replayed_; }
   // Must statements run, so that they are learned or compared with what was learned?
   bool is_learning() const { return learning_; }
 
  private:
+  friend class MemoReplay;
   struct Refused {};
   struct Frame {
     WalkValue* slots;
@@ -120,6 +138,10 @@ class Walker {
     size_t left = 0;  // numbers
     std::vector<Items> parts;
   };
+  template <class F>
+  PyObject* or_revert(F f);
+  PyObject* replay(MemoTable& memos, WalkMemo& memo, PyObject* const* args, size_t n);
+  PyObject* walk(WalkProgram& program, PyObject* const* args, size_t n);
   [[noreturn]] void refuse(const char* reason);
   void spend(size_t n);
   WalkValue* take_slots(const WalkProgram& program);
@@ -164,6 +186,7 @@ class Walker {
   void append(WalkValue list, WalkValue value);
   void extend(WalkValue list, WalkValue more);
   void store_item(const WalkNode& target, WalkValue value, Frame& frame);
+  void may_replace(PyObject* base, PyObject* name);
   void store_attribute(const WalkNode& target, WalkValue value, Frame& frame);
   WalkValue sum_of_lists(uint32_t how, WalkValue a, WalkValue b);
   // An expression or parameters of a class of the package, whose operators no script has changed.
@@ -228,8 +251,11 @@ class Walker {
   WalkValue element(WalkValue sequence, size_t i) {
     if (sequence.result ? !sequence.result->is_sequence() : !is_sequence(sequence.object))
       refuse("items of something else than a list");
+    if (log_ && sequence.object) [[unlikely]]
+      log_element(sequence.object, i);
     return sequence.result ? sequence.result->items[i] : WalkValue{PySequence_Fast_ITEMS(sequence.object)[i]};
   }
+  [[gnu::noinline]] void log_element(PyObject* sequence, size_t i);
   WalkValue keep(PyObject* reference);
   WalkValue keep_part(PyObject* reference);
   WalkResult& result(size_t i) { return results_[i / tuning::kResultChunk][i % tuning::kResultChunk]; }
@@ -266,19 +292,22 @@ class Walker {
   void clear();
 
   Engine* engine_ = nullptr;
+  std::unique_ptr<WalkLog> logs_;
+  WalkLog* log_ = nullptr;  // null: this walk is not written down
   PyObject* recording_ = nullptr;
   PyObject* globals_ = nullptr;
   PyObject* builtins_ = nullptr;
   Owned unknown_;
   const char* reason_ = "";
-  bool learning_ = false;
+  bool learning_ = false, was_logged_ = false, was_replayed_ = false, has_walked_ = false;
   bool running_ = false;    // destructors of released objects may call walked functions
   bool comparing_ = false;  // this walk ends, so that the statements of its regions run and are compared
   uint64_t walk_ = 0, readings_ = 0;
   int depth_ = 0, most_depth_ = 0;
   uintptr_t stack_start_ = 0;  // of C++
   size_t spent_ = 0;
-  uint32_t size_ = 0;  // of the graph, before
+  uint32_t size_ = 0;      // of the graph, before
+  uint32_t recorded_ = 0;  // nodes, in the last walk that was not refused
 
   std::vector<WalkValue> stack_;  // slots; the first n_stack_ are in use
   size_t n_stack_ = 0;
@@ -297,6 +326,9 @@ class Walker {
   AssignedAttributes assigned_;
   std::vector<Owned> kept_;
 };
+
+// Where the objects of a class have the value that one of its __slots__ names; 0: it is none of these.
+uint32_t slot_offset(PyTypeObject* type, PyObject* name);
 
 // The Python type _WalkedFunction: what a function asks first that may be recorded by one call.
 void add_walked_functions(PyObject* module);

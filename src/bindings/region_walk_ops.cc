@@ -4,7 +4,7 @@
 #include "bindings/compute.h"
 #include "bindings/operators.h"
 #include "bindings/python_compat.h"
-#include "bindings/region_walk.h"
+#include "bindings/region_walk_log.h"
 
 namespace dyc::py {
 
@@ -83,7 +83,8 @@ void Walker::may_record() {
 WalkValue Walker::recorded_by_python(PyObject* made) {
   if (!made) throw PythonError();
   Owned owned = Owned::steal(made);
-  if (!is_expression(made)) refuse("an op that makes something else than an expression");
+  if (!is_expression(made) || is_parameters(made))
+    refuse("an op that makes something else than an expression");
   const WalkValue value = recorded(reinterpret_cast<const PyExpression*>(made)->id, Py_TYPE(made));
   value.result->made = std::move(owned);
   return value;
@@ -123,10 +124,12 @@ WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& f
     objects.push_back(Owned::steal(object_of(arguments[i], false)));
     operands_.push_back(objects.back().get());
   }
-  const Owned made = Owned::steal(
-      PyObject_Vectorcall(function, operands_.data(), n - named, named ? node.object.get() : nullptr));
+  PyObject* names = named ? node.object.get() : nullptr;
+  Owned made = Owned::steal(PyObject_Vectorcall(function, operands_.data(), n - named, names));
   if (n == 1 && made.get() == operands_[0]) return arguments[0];  // of dy.parameter()
-  return recorded_by_python(Owned(made).release());
+  const WalkValue value = recorded_by_python(made.release());
+  if (log_) log_->call(function, names, arguments, n, value);
+  return value;
 }
 
 // Most calls are of expressions and indices only: these need no Python objects. False: others.
@@ -146,6 +149,7 @@ bool Walker::record_plainly(OpId op, const PlainCall& plain, const WalkValue* op
   if (n == 0 || (index && !as_index(*index, &number))) return false;
   *id = engine_->graph.record(op, ids, static_cast<uint32_t>(n), plain.attrs, plain.n_attrs,
                               {&number, index != nullptr, false});
+  if (log_) log_->op(op, plain, operands, n, index ? &number : nullptr, *id);
   return true;
 }
 
@@ -168,12 +172,18 @@ NodeId Walker::node_of_object(PyObject* object) {
 // An item of an expression, or a row of a table.
 WalkValue Walker::record_item(WalkValue base, WalkValue key) {
   uint32_t index;
-  if (base.object && Py_TYPE(base.object) == &LookupParametersType && as_index(key, &index))
-    return recorded(engine_->graph.lookup(storage_in(base.object), {&index, 1, false}, true), &LookupType);
+  if (base.object && Py_TYPE(base.object) == &LookupParametersType && as_index(key, &index)) {
+    const NodeId id = engine_->graph.lookup(storage_in(base.object), {&index, 1, false}, true);
+    if (log_) log_->lookup(base.object, index, id);
+    return recorded(id, &LookupType);
+  }
   if (!key.object || !PyLong_CheckExact(key.object)) refuse("an index that is no whole number");
   may_record();
   const Owned object = Owned::steal(object_of(base));
-  return recorded_by_python(PyObject_GetItem(object.get(), key.object));
+  const WalkValue made = recorded_by_python(PyObject_GetItem(object.get(), key.object));
+  const WalkValue operands[] = {base, key};
+  if (log_) log_->call(nullptr, nullptr, operands, 2, made);
+  return made;
 }
 
 // ---------------------------------------------------------------- operators
@@ -200,13 +210,21 @@ WalkValue Walker::record_operation(uint32_t operation, WalkValue a, WalkValue b)
     if (d == -1.0 && PyErr_Occurred()) throw PythonError();
     return static_cast<float>(d);
   };
-  if (operation == WalkNode::negative)
-    return recorded(engine_->graph.unary(op_id<Negate>, node_of(a)), &ExpressionType);
+  if (operation == WalkNode::negative) {
+    const NodeId id = engine_->graph.unary(op_id<Negate>, node_of(a));
+    if (log_) log_->arithmetic(operation, a, 0.0f, id);
+    return recorded(id, &ExpressionType);
+  }
   if (operation > WalkNode::divide) refuse("an operator that expressions do not have");
   const auto which = static_cast<BinaryOperator>(operation);
   const NodeId id = is_number(a)   ? record_operator(which, number(a), node_of(b))
                     : is_number(b) ? record_operator(which, node_of(a), number(b))
                                    : record_operator(which, node_of(a), node_of(b));
+  if (log_) {
+    if (is_number(a)) log_->arithmetic(operation, number(a), b, id);
+    else if (is_number(b)) log_->arithmetic(operation, a, number(b), id);
+    else log_->arithmetic(operation, a, b, id);
+  }
   return recorded(id, &ExpressionType);
 }
 

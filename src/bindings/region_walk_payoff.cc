@@ -55,8 +55,8 @@ WalkPayoff::Way WalkPayoff::turn() {
   return static_cast<Way>(turns_++ % kWays);
 }
 
-bool WalkPayoff::decide(uint64_t walks) {
-  std::array<double, kWays> medians;
+// False: there were too few runs. Begins another trial.
+bool WalkPayoff::medians(std::array<double, kWays>* found) {
   bool known = true;
   for (size_t i = 0; i < kWays; ++i) {
     std::vector<double>& times = times_[i];
@@ -64,14 +64,25 @@ bool WalkPayoff::decide(uint64_t walks) {
     if (!known) break;
     const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
     std::nth_element(times.begin(), middle, times.end());
-    medians[i] = *middle;
+    (*found)[i] = *middle;
   }
   for (std::vector<double>& times : times_) times.clear();
   turns_ = 0;
-  const bool lost = known && medians[walked] > std::min(medians[with_regions], medians[alone]);
+  return known;
+}
+
+bool WalkPayoff::decide(uint64_t walks) {
+  std::array<double, kWays> times;
+  const bool lost = medians(&times) && times[walked] > std::min(times[with_regions], times[alone]);
   lost_ = lost ? lost_ + 1 : 0;
   next_ = lost ? walks + tuning::kFirstTrial : tuning::kTrialGrowth * walks;
   return lost_ == 2;
+}
+
+WalkPayoff::Verdict WalkPayoff::judge_memos() {
+  std::array<double, kWays> times;
+  if (!medians(&times)) return unknown;
+  return times[walked] < tuning::kMemoGain * std::min(times[with_regions], times[alone]) ? won : lost;
 }
 
 }  // namespace dyc::py

@@ -26,8 +26,13 @@ class WalkPayoff {
   }
   // Ends the trial. True: walks have lost, not for the first time.
   bool decide(uint64_t walks);
+  // Ends the trial of memos, whose replays stand for the walks. Have they won, or lost? Neither: begin again.
+  enum Verdict : uint8_t { unknown, won, lost };
+  Verdict judge_memos();
 
  private:
+  bool medians(std::array<double, kWays>* found);
+
   uint64_t next_ = tuning::kFirstTrial;  // number of walks
   uint32_t turns_ = 0, lost_ = 0;
   std::array<std::vector<double>, kWays> times_;  // nanoseconds for each node

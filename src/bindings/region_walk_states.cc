@@ -1,7 +1,7 @@
 // Builders and their states in a walk.
 #include "bindings/builders.h"
 #include "bindings/compute.h"
-#include "bindings/region_walk.h"
+#include "bindings/region_walk_log.h"
 
 namespace dyc::py {
 
@@ -17,7 +17,9 @@ bool Walker::is_start(WalkValue builder, const WalkNode& node) {
 
 WalkValue Walker::start_sequence(PyObject* builder) {
   may_record();
-  return keep(reinterpret_cast<PyObject*>(start_state(builder, builder_of(builder), true)));
+  const WalkValue made = keep(reinterpret_cast<PyObject*>(start_state(builder, builder_of(builder), true)));
+  if (log_) log_->start(builder, made.object);
+  return made;
 }
 
 WalkValue Walker::call_state_method(PyObject* object, const WalkNode& node, Frame& frame) {
@@ -32,11 +34,15 @@ WalkValue Walker::call_state_method(PyObject* object, const WalkNode& node, Fram
   if (node.number != WalkNode::add_input) return add_inputs(state, node.number, x);
   if (!is_node(x)) refuse("an input that is no expression");
   may_record();
-  return keep(next_state(state, state->b->core->add_input(*engine_, state->step, node_of(x))));
+  const WalkValue made =
+      keep(next_state(state, state->b->core->add_input(*engine_, state->step, node_of(x))));
+  if (log_) log_->add_input(object, x, made.object);
+  return made;
 }
 
 // Expressions or states after each of the inputs in turn.
 WalkValue Walker::add_inputs(PyRnnState* state, uint32_t method, WalkValue xs) {
+  auto* from = reinterpret_cast<PyObject*>(state);
   RnnBuilder& builder = *state->b->core;
   WalkResult* all = make(WalkResult::list);
   std::vector<NodeId> ids;
@@ -57,6 +63,7 @@ WalkValue Walker::add_inputs(PyRnnState* state, uint32_t method, WalkValue xs) {
       state = state_in(all->items.back().object);
     }
   }
+  if (log_) log_->add_inputs(from, method, xs, all->items);
   return {nullptr, all};
 }
 
@@ -68,12 +75,15 @@ WalkValue Walker::parts_of_state(PyRnnState* state, uint32_t method) {
   if (method == WalkNode::output) {
     if (start) return {Py_None};
     if (layers == 0) refuse("a builder without layers");
-    return recorded(builder.output(*engine_, state->step), &ExpressionType);
+    const WalkValue made = recorded(builder.output(*engine_, state->step), &ExpressionType);
+    if (log_) log_->parts(reinterpret_cast<PyObject*>(state), method, {made});
+    return made;
   }
   WalkResult* all = make(WalkResult::tuple);
   const NodeId* nodes = start ? nullptr : builder.nodes(*engine_, state->step);
   for (uint32_t i = method == WalkNode::h ? size - layers : 0; !start && i < size; ++i)
     all->items.push_back(recorded(nodes[i], &ExpressionType));
+  if (log_ && !start) log_->parts(reinterpret_cast<PyObject*>(state), method, all->items);
   return {nullptr, all};
 }
 

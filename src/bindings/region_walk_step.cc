@@ -1,8 +1,8 @@
-// Regions in a walk: what they read and whether it is what they have learned; and the end of a walk.
+// Regions in a walk: what they read and whether it is what they have learned.
 #include <algorithm>
 
 #include "bindings/python_compat.h"
-#include "bindings/region_walk.h"
+#include "bindings/region_walk_log.h"
 #include "bindings/tuning.h"
 
 namespace dyc::py {
@@ -16,6 +16,8 @@ bool is_part_of_list(const RegionSource& s) {
 }
 
 }  // namespace
+
+void Walker::log_element(PyObject* sequence, size_t i) { log_->element(sequence, i); }
 
 void Walker::prepare(RegionUse& use) {
   const RegionSpec& spec = use.region.spec_;
@@ -58,17 +60,24 @@ PyObject* Walker::read_attribute(RegionUse& use, uint32_t i, PyObject* base) {
     return value;
   }
   PyTypeObject* type = Py_TYPE(base);
-  if (use.plain_in[i] == type) return keep_part(PyObject_GetAttr(base, name)).object;
+  if (use.plain_in[i] == type) {
+    PyObject* value = keep_part(PyObject_GetAttr(base, name)).object;
+    if (log_) log_->read(MemoRead::attribute, base, name, value);
+    return value;
+  }
   if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
   PyObject* found;
   if (is_computed(type, name, &found)) refuse("an attribute that its class computes");
   PyObject* value = keep_part(PyObject_GetAttr(base, name)).object;
   if (!source.method) {
     use.plain_in[i] = type;
+    if (log_) log_->read(MemoRead::attribute, base, name, value);
     return value;
   }
   if (!PyMethod_Check(value)) refuse("a function that is no method");
-  return PyMethod_GET_SELF(value) == base && PyMethod_GET_FUNCTION(value) == found ? found : value;
+  const bool own = PyMethod_GET_SELF(value) == base && PyMethod_GET_FUNCTION(value) == found;
+  if (log_ && own) log_->read(MemoRead::method, base, name, found);
+  return own ? found : value;
 }
 
 // False: an item that is not there. It may be in a branch that is not taken.
@@ -237,6 +246,7 @@ bool Walker::check(const Guard& guard, WalkValue value, const RegionUse& use) {
   if (value.object) {
     const size_t before = captured_.inputs.size();
     if (!guard.check(value.object, use.objects, engine_->graph, &captured_)) return false;
+    if (log_) log_->guard(guard, value.object);
     for (size_t i = before; i < captured_.inputs.size(); ++i)
       captured_values_.push_back({captured_.objects[i]});  // null: of a state
     return true;
@@ -262,6 +272,7 @@ bool Walker::check(const Guard& guard, WalkValue value, const RegionUse& use) {
 
 bool Walker::matches(RegionUse& use, Specialisation& s) {
   if (!s.walk.known) plan_guards(use, s);
+  if (log_) log_->specialisation(s);
   captured_.clear();
   captured_values_.clear();
   WalkGuards& w = s.walk;
@@ -310,6 +321,7 @@ const OutputSpec* Walker::step(RegionUse& use) {
   }
   if (comparing_) found->hits = tuning::kRevalidateEvery - 1;  // the statements run next time
   found->trace->record(engine_->graph, captured_.inputs.data(), captured_.placeholders.data());
+  if (log_) log_->trace(use, *found, captured_, captured_values_);
   trace_ = found->trace.get();
   if (use.replays++ == 0) used_.push_back(&use);
   if (found->n_shared) shared_.assign(found->n_shared, nullptr);
@@ -359,58 +371,6 @@ WalkValue Walker::build_other(const OutputSpec& output, const RegionUse& use) {
   if (output.number != kNone) shared_[output.number] = made;
   for (const OutputSpec& part : output.parts) made->items.push_back(build(part, use));
   return {nullptr, made};
-}
-
-// ---------------------------------------------------------------- the end
-
-// `is_last`: the walk does not change the value after this, so that the object made now stays its object.
-PyObject* Walker::object_of(WalkValue value, bool is_last, int depth) {
-  if (depth > tuning::kWalkNesting) refuse("lists deep inside one another");
-  if (value.object) return Owned(value.object).release();
-  WalkResult* r = value.result;
-  if (r->made) return Owned(r->made.get()).release();
-  Owned made;
-  if (r->kind == WalkResult::recorded) {
-    made = Owned::steal(make_expression(r->id, r->type));
-  } else {
-    const auto n = static_cast<Py_ssize_t>(r->items.size());
-    const bool tuple = r->kind == WalkResult::tuple;
-    made = Owned::steal(tuple ? PyTuple_New(n) : PyList_New(n));
-    if (is_last) r->made = made;  // which may be in itself
-    for (Py_ssize_t i = 0; made && i < n; ++i) {
-      PyObject* part = object_of(r->items[static_cast<size_t>(i)], is_last, depth + 1);
-      if (tuple) PyTuple_SET_ITEM(made.get(), i, part);
-      else PyList_SET_ITEM(made.get(), i, part);
-    }
-  }
-  if (!made) throw PythonError();
-  if (is_last || !r->is_sequence()) r->made = made;
-  return made.release();
-}
-
-PyObject* Walker::finish(WalkValue returned) {
-  Graph& g = engine_->graph;
-  const std::vector<AssignedAttributes::Entry> assigned = assigned_.take();
-  std::vector<Owned> values, attributes;
-  for (const auto& [list, value] : appends_) values.push_back(Owned::steal(object_of(value)));
-  for (const auto& [object, name, value] : assigned) attributes.push_back(Owned::steal(object_of(value)));
-  PyObject* result = object_of(returned);
-  for (RegionUse* use : used_) {
-    use->region.statistics_.hits += std::exchange(use->replays, 0);
-    use->region.walked_ = true;
-  }
-  engine_->timing.region_nodes += g.size() - size_;
-  if (g.size() > size_) engine_->recorded(g.size() - 1);
-  for (size_t i = 0; i < appends_.size(); ++i)
-    if (PyList_Append(appends_[i].first, values[i].get()) < 0) PyErr_Clear();
-  for (size_t i = 0; i < assigned.size(); ++i) {
-    const auto& [object, name, value] = assigned[i];
-    // The replaced value is kept until the walk ends, as releasing it may run code.
-    if (PyObject* old = attribute_or_null(object.get(), name)) kept_.push_back(Owned::steal(old));
-    kept_.push_back(object);
-    if (PyObject_SetAttr(object.get(), name, attributes[i].get()) < 0) PyErr_Clear();
-  }
-  return result;
 }
 
 }  // namespace dyc::py

@@ -2,6 +2,7 @@
 #include <structmember.h>
 
 #include "bindings/python_compat.h"
+#include "bindings/region_walk_log.h"
 #include "bindings/region_walk.h"
 
 namespace dyc::py {
@@ -34,6 +35,12 @@ bool compare_numbers(uint32_t how, Py_ssize_t x, Py_ssize_t y) {
 
 }  // namespace
 
+uint32_t slot_offset(PyTypeObject* type, PyObject* name) {
+  PyObject* found = _PyType_Lookup(type, name);
+  if (!found || !is_slot(found)) return 0;
+  return static_cast<uint32_t>(reinterpret_cast<PyMemberDescrObject*>(found)->d_member->offset);
+}
+
 // Of a node that decides a branch. Its value is not made.
 bool Walker::holds(const WalkNode& node, Frame& frame) {
   if (node.kind == WalkNode::negation) return !holds(node.parts[0], frame);
@@ -64,9 +71,13 @@ size_t Walker::other_length(WalkValue value) {
   PyObject* o = value.object;
   if (is_sequence(o)) {
     note_read(o);
+    if (log_) log_->length(o);
     return static_cast<size_t>(Py_SIZE(o));
   }
-  if (PyDict_CheckExact(o)) return static_cast<size_t>(PyDict_GET_SIZE(o));
+  if (PyDict_CheckExact(o)) {
+    if (log_) log_->length(o);
+    return static_cast<size_t>(PyDict_GET_SIZE(o));
+  }
   if (!PyUnicode_CheckExact(o)) refuse("the length of something else than a list");
   return static_cast<size_t>(PyUnicode_GET_LENGTH(o));
 }
@@ -77,8 +88,10 @@ WalkValue Walker::item(WalkValue base, WalkValue key) {
   if (base.object && PyDict_CheckExact(base.object)) {
     if (!PyLong_CheckExact(key.object) && !PyUnicode_CheckExact(key.object)) refuse("a key of another kind");
     if (!has_plain_keys(base.object)) refuse("keys that are no numbers or text");
+    if (log_) log_->read(MemoRead::keys, base.object);
     PyObject* value = PyDict_GetItemWithError(base.object, key.object);
     if (!value) refuse("a missing key");
+    if (log_) log_->read(MemoRead::item, base.object, key.object, value);
     return {value};
   }
   const bool rows = base.object && Py_TYPE(base.object) == &LookupParametersType;
@@ -127,7 +140,10 @@ bool Walker::contains(WalkValue container, WalkValue value) {
     refuse("a search for something else than a number or text");
   if (container.object && PyDict_CheckExact(container.object)) {
     if (!has_plain_keys(container.object)) refuse("keys that are no numbers or text");
-    return PyDict_GetItemWithError(container.object, value.object) != nullptr;
+    if (log_) log_->read(MemoRead::keys, container.object);
+    PyObject* found = PyDict_GetItemWithError(container.object, value.object);
+    if (log_) log_->read(MemoRead::item, container.object, value.object, found);
+    return found != nullptr;
   }
   if (container.object && !is_sequence(container.object)) refuse("a search in something else than a list");
   for (size_t i = 0; i < length(container); ++i)
@@ -198,6 +214,7 @@ WalkValue Walker::evaluate_arithmetic(const WalkNode& node, Frame& frame) {
 PyObject* Walker::read_module(PyObject* module, PyObject* name) {
   PyObject* value = PyDict_GetItemWithError(PyModule_GetDict(module), name);
   if (!value) refuse("a name that the module does not have");
+  if (log_) log_->read(MemoRead::item, module, name, value);
   return value;
 }
 
@@ -219,10 +236,21 @@ WalkValue Walker::attribute(const WalkNode& node, WalkValue base) {
     }
     known = {walk_, type, getter};
   }
-  if (known.function) return property_value(known.function, base);
+  if (known.function) {
+    if (log_) log_->read(MemoRead::of_class, base.object, name, known.function);
+    return property_value(known.function, base);
+  }
   // No code runs that could change it during the walk.
   node.value = {walk_, base.object, keep_part(PyObject_GetAttr(base.object, name)).object};
+  if (log_) log_->read(MemoRead::attribute, base.object, name, node.value.function);
   return {node.value.function};
+}
+
+// The value that is replaced is released when the walk ends, which is later than in Python.
+void Walker::may_replace(PyObject* base, PyObject* name) {
+  const Owned old = Owned::steal(attribute_or_null(base, name));
+  if (old && Py_REFCNT(old.get()) <= 2 && !frees_quietly(old.get(), tuning::kLargeDict))
+    refuse("an attribute whose old value may run code when it is released");
 }
 
 // The object is one whose attributes Python itself stores.
@@ -241,6 +269,7 @@ void Walker::store_attribute(const WalkNode& target, WalkValue value, Frame& fra
     if (!slot && (computed || type->tp_dictoffset == 0)) refuse("an attribute that its class computes");
     known = {walk_, type, nullptr};
   }
+  if (!assigned_.find(base, name)) may_replace(base, name);
   assigned_.set(base, name, value);
 }
 

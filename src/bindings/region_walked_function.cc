@@ -2,6 +2,7 @@
 #include <cstddef>
 
 #include "bindings/arguments.h"
+#include "bindings/region_walk_memo.h"
 #include "bindings/region_walk.h"
 #include "bindings/region_walk_payoff.h"
 #include "bindings/signatures.h"
@@ -17,11 +18,21 @@ struct WalkedFunction {
   Owned recording;           // a set: the functions that only record
   PyObject* code = nullptr;  // borrowed: it has this object among its constants
   std::string name;
-  uint64_t hits = 0, misses = 0;
+  struct CallCounts {
+    uint64_t hits = 0, misses = 0;
+    uint64_t walks = 0, nodes = 0;  // hits that were no replays; what these have recorded
+  };
+  CallCounts counts;
   uint32_t skip = 0, skips = 0;  // calls that run as they are written; how many after the last miss
+  bool only_memos = false;       // walks have lost: they are made only to be written down
   const char* reason = "";
   const char* off = "";  // why the function is not walked any more
-  WalkPayoff payoff;
+  struct Payoffs {
+    WalkPayoff walks, memos;
+    WalkPayoff* timed = nullptr;  // of the statements that are timed
+  };
+  Payoffs payoff;
+  MemoTable memos;
   std::vector<std::shared_ptr<CodeRestorer>> restorers;
 
   // Null: the statements must run, unless an exception is set.
@@ -29,7 +40,10 @@ struct WalkedFunction {
 
  private:
   PyObject* call_in_trial(Engine& e, PyObject* const* args, size_t n);
-  PyObject* walk(PyObject* const* args, size_t n);
+  PyObject* call_with_memo(Engine& e, PyObject* const* args, size_t n, const MemoFound& found);
+  PyObject* timed(Engine& e, WalkPayoff& times, PyObject* const* args, size_t n, const MemoFound& found);
+  PyObject* run_statements(Engine& e, WalkPayoff& times, WalkPayoff::Way way);
+  PyObject* walk(PyObject* const* args, size_t n, MemoFound found = {}, bool may_walk = true);
   void give_up(const char* why);
 };
 
@@ -49,47 +63,82 @@ WalkedFunction* core_of(PyObject* self) { return reinterpret_cast<PyWalkedFuncti
 
 PyObject* WalkedFunction::call(PyObject* const* args, size_t n) {
   if (*off || timed_statements.enter(this)) return nullptr;
-  if (skip > 0) {
-    --skip;
-    return nullptr;
-  }
-  if (!payoff.is_trial(hits) || timed_statements.is_on()) return walk(args, n);
+  const bool rests = skip > 0;
+  skip -= rests;
   Engine* e = this_thread;
+  // Random numbers that an instance of batch_map draws cannot be taken back.
   const bool alone = e && e->graph.instances.current() == Instances::kOutside;
-  return alone ? call_in_trial(*e, args, n) : walk(args, n);
+  MemoFound found = alone ? memos.look(args, n, only_memos) : MemoFound();
+  if (found.memo && !found.reviews && !memos.is_approved() && !timed_statements.is_on())
+    return call_with_memo(*e, args, n, found);
+  if (found.memo) return walk(args, n, found, !only_memos && !rests);
+  if (only_memos && memos.is_off()) give_up("it takes longer than the statements");
+  if (rests || *off || (only_memos && !found.writes)) return nullptr;
+  const bool trial_now =
+      alone && !only_memos && payoff.walks.is_trial(counts.walks) && !timed_statements.is_on();
+  return trial_now ? call_in_trial(*e, args, n) : walk(args, n, found);
 }
 
 PyObject* WalkedFunction::call_in_trial(Engine& e, PyObject* const* args, size_t n) {
-  const WalkPayoff::Way way = payoff.turn();
+  const WalkPayoff::Way way = payoff.walks.turn();
   if (way == WalkPayoff::kWays) {
-    if (payoff.decide(hits)) give_up("it takes longer than the statements");
-    return *off ? nullptr : walk(args, n);
+    only_memos = payoff.walks.decide(counts.walks);
+    return only_memos ? nullptr : walk(args, n);
   }
-  if (way != WalkPayoff::walked) {
-    timed_statements.begin(this, e, way == WalkPayoff::alone);
-    return nullptr;
-  }
+  return way == WalkPayoff::walked ? timed(e, payoff.walks, args, n, {})
+                                   : run_statements(e, payoff.walks, way);
+}
+
+// By turns a replay, a walk or the statements with their regions, and the statements alone.
+PyObject* WalkedFunction::call_with_memo(Engine& e, PyObject* const* args, size_t n, const MemoFound& found) {
+  const WalkPayoff::Way way = payoff.memos.turn();
+  if (way == WalkPayoff::walked) return timed(e, payoff.memos, args, n, found);
+  if (way != WalkPayoff::kWays) return run_statements(e, payoff.memos, way);
+  const WalkPayoff::Verdict verdict = payoff.memos.judge_memos();
+  if (verdict == WalkPayoff::won) memos.approve();
+  if (verdict != WalkPayoff::lost) return walk(args, n, found, !only_memos);
+  memos.turn_off();
+  return nullptr;
+}
+
+PyObject* WalkedFunction::run_statements(Engine& e, WalkPayoff& times, WalkPayoff::Way way) {
+  payoff.timed = &times;
+  timed_statements.begin(this, e, way == WalkPayoff::alone);
+  return nullptr;
+}
+
+PyObject* WalkedFunction::timed(Engine& e, WalkPayoff& times, PyObject* const* args, size_t n,
+                                const MemoFound& found) {
   const uint32_t size = e.graph.size();
   const int64_t start = thread_clock();
-  PyObject* made = walk(args, n);
+  PyObject* made = walk(args, n, found, !found.memo);
   if (made)
-    payoff.add(way, static_cast<double>(elapsed_since(start) + tuning::kAroundWalk), e.graph.size() - size);
+    times.add(WalkPayoff::walked, static_cast<double>(elapsed_since(start) + tuning::kAroundWalk),
+              e.graph.size() - size);
   return made;
 }
 
 void WalkedFunction::give_up(const char* why) {
   off = why;
+  memos.turn_off();
   for (const auto& restorer : std::exchange(restorers, {})) restorer->forget_object();
 }
 
-PyObject* WalkedFunction::walk(PyObject* const* args, size_t n) {
+PyObject* WalkedFunction::walk(PyObject* const* args, size_t n, MemoFound found, bool may_walk) {
   while (WalkProgram* program = find_program(code)) {
-    PyObject* made = program->usable ? walker().run(*program, recording.get(), args, n) : nullptr;
+    PyObject* made =
+        program->usable ? walker().run(*program, recording.get(), args, n, memos, found, may_walk) : nullptr;
     if (made || PyErr_Occurred()) {
-      hits += made != nullptr;
+      counts.hits += made != nullptr;
+      if (!made || walker().was_replayed()) return made;
+      ++counts.walks;
       skips = 0;
+      if ((counts.nodes += walker().recorded()) == 0 && counts.walks >= tuning::kFirstTrial)
+        give_up("it records nothing");
       return made;
     }
+    if (!walker().has_walked()) return nullptr;
+    found.memo = nullptr;  // it did not fit, and may be gone
     reason = walker().reason();
     const Owned function = walker().take_unknown();
     if (!program->usable || !function) break;
@@ -97,10 +146,11 @@ PyObject* WalkedFunction::walk(PyObject* const* args, size_t n) {
     if (!spec) throw PythonError();
     define_program(PyFunction_GET_CODE(function.get()), spec.get());
   }
-  ++misses;
+  ++counts.misses;
   skips = std::min(2 * skips + 1, walker().is_learning() ? tuning::kLearningSkips : tuning::kWalkSkips);
   skip = skips;
-  if (hits == 0 && misses > (walker().is_learning() ? tuning::kLearningWalks : tuning::kRefusedWalks))
+  if (counts.hits == 0 &&
+      counts.misses > (walker().is_learning() ? tuning::kLearningWalks : tuning::kRefusedWalks))
     give_up("it is always refused");
   return nullptr;
 }
@@ -112,7 +162,8 @@ namespace {
 PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject* names) {
   return guarded([&] {
     if (names) {
-      timed_statements.leave(core_of(self), core_of(self)->payoff);
+      WalkedFunction& core = *core_of(self);
+      timed_statements.leave(&core, core.payoff.timed ? *core.payoff.timed : core.payoff.walks);
       return Owned(args[0]).release();
     }
     PyObject* made = core_of(self)->call(args, static_cast<size_t>(PyVectorcall_NARGS(n)));
@@ -132,8 +183,9 @@ PyObject* define(PyObject* self, PyObject* const* args, Py_ssize_t n) {
 
 constexpr PyCFunction statistics = plain([](PyObject* self) {
   const WalkedFunction& r = *core_of(self);
-  return Py_BuildValue("{s:s,s:K,s:K,s:s,s:s}", "name", r.name.c_str(), "hits", r.hits, "misses", r.misses,
-                       "refusal", r.reason, "off", r.off);
+  return Py_BuildValue("{s:s,s:K,s:K,s:s,s:s,s:K,s:O}", "name", r.name.c_str(), "hits", r.counts.hits,
+                       "misses", r.counts.misses, "refusal", r.reason, "off", r.off, "remembered",
+                       r.memos.replays(), "only_remembered", r.only_memos ? Py_True : Py_False);
 });
 
 PyObject* reduce(PyObject* self, PyObject*) {
@@ -143,7 +195,9 @@ PyObject* reduce(PyObject* self, PyObject*) {
 PyObject* create(PyTypeObject* type, PyObject* args, PyObject*) {
   const char* name = "";
   PyObject *resolve = nullptr, *recording = nullptr;
-  if (!PyArg_ParseTuple(args, "|sOO:_WalkedFunction", &name, &resolve, &recording)) return nullptr;
+  int only_memos = 0;
+  if (!PyArg_ParseTuple(args, "|sOOp:_WalkedFunction", &name, &resolve, &recording, &only_memos))
+    return nullptr;
   return guarded([&] {
     PyObject* self = type->tp_alloc(type, 0);
     if (!self) throw PythonError();
@@ -151,6 +205,7 @@ PyObject* create(PyTypeObject* type, PyObject* args, PyObject*) {
     core->name = name;
     core->resolve = Owned(resolve);
     core->recording = Owned(recording);
+    core->only_memos = only_memos != 0;
     reinterpret_cast<PyWalkedFunction*>(self)->call = call;
     reinterpret_cast<PyWalkedFunction*>(self)->core = core;
     return self;
@@ -173,7 +228,7 @@ PyMethodDef methods[] = {
 
 PyTypeObject WalkedFunctionType =
     static_type({"dynet_compat._core._WalkedFunction",
-                 "_WalkedFunction(name, resolve, recording): a function, recorded by one call.",
+                 "_WalkedFunction(name, resolve, recording, only_memos): a function, recorded by one call.",
                  sizeof(PyWalkedFunction), dealloc, methods, create, nullptr, Py_TPFLAGS_HAVE_VECTORCALL});
 
 }  // namespace

@@ -28,6 +28,24 @@ inline constexpr uint32_t kPlainRuns = 32;
 // Walks with a specialisation until the statements of all that the walk does run again and are compared.
 // Guess: as above.
 inline constexpr uint64_t kRevalidateWalks = 1024;
+// Memos of walks: bytes of all of them; items of a list that tell one from another, and the length up to
+// which a list is compared as a whole; keys of walks that were made once, in a function whose memos have not
+// been timed, and later; and memos until they are timed. Guesses: 10,000 trees of 40 nodes take 128 MB.
+inline constexpr size_t kMemoBytes = 128 << 20, kMemoKeys = 1 << 15, kFirstMemoKeys = 1 << 12;
+inline constexpr size_t kMemosTimed = 256;
+inline constexpr ptrdiff_t kMemoItems = 32;
+// Lists inside one another that a memo makes. Guess.
+inline constexpr int kMemoNesting = 8;
+// Characters of a text that a memo keeps, and bytes that what it keeps takes, with its object. Guesses.
+inline constexpr ptrdiff_t kMemoText = 256;
+inline constexpr size_t kKeptBytes = 48;
+// Walks that did not fit, or could not be written down, until no more are. Guess.
+inline constexpr uint64_t kMemoFailures = 64;
+// Calls whose arguments are looked at, one after the other, and the part that these are of all, where walks
+// take longer than the statements. Guesses: some of each epoch.
+inline constexpr uint64_t kMemoLooks = 4096, kMemoRests = 8;
+// The part of the time of other ways that replays of memos may take. Guess: less is not worth the memory.
+inline constexpr double kMemoGain = 0.9;
 // Calls inside one another that are recorded by one call: 1 KB of the stack each. Guess: trees of sentences
 // have 50 levels.
 inline constexpr int kWalkDepth = 250;

@@ -56,6 +56,7 @@ class Trace {
                     const uint32_t* indices);
   // Inputs, then a node for each step.
   const NodeId* nodes() const { return nodes_.data(); }
+  uint32_t n_nodes() const { return static_cast<uint32_t>(nodes_.size()); }
   uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }
   // The shape of a node: an input, or what is recorded on inputs that match.
   const Dim& dim(uint32_t index) const {

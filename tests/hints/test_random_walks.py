@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 from support import looping_programs, recursive_programs
 from support.modules import flat, identities, recorded_nodes, recorded_ops
 from support.region_models import two_models
+
+pytestmark = pytest.mark.usefixtures("without_trials")
 
 _numbers = itertools.count()
 
@@ -31,13 +34,41 @@ def argument(module: ModuleType, rng: random.Random, strange: float) -> Any:
     return looping_programs.words(rng, strange)
 
 
-def outcome(module: ModuleType, model: Any, seed: int, strange: float) -> tuple:
+def change(of: Any, rng: random.Random) -> None:
+    """Something in an argument that comes again is another one from now on."""
+    if isinstance(of, list):
+        at = rng.randrange(len(of) + 1)
+        of[at : at + rng.randrange(2)] = [rng.choice([3, 4, 1000, True])]
+    if not hasattr(of, "kids"):
+        return
+    while of.kids and rng.random() < 0.6:
+        of = rng.choice(of.kids)
+    name, values = rng.choice(
+        [("word", [1, 7, 300]), ("label", [0, 4]), ("kids", [of.kids[::-1], of.kids[:1]])]
+    )
+    setattr(of, name, rng.choice(values))
+
+
+def arguments(module: ModuleType, rng: random.Random, strange: float, known: list) -> Iterator[Any]:
+    """Of a graph: new ones, and those of earlier graphs, sometimes changed."""
+    for _ in range(4):
+        if known and rng.random() < 0.8:
+            of = rng.choice(known)
+            if rng.random() < 0.1:
+                change(of, rng)
+        else:
+            of = argument(module, rng, strange)
+            if len(known) < 5:
+                known.append(of)
+        yield of
+
+
+def outcome(module: ModuleType, model: Any, seed: int, strange: float, known: list) -> tuple:
     rng = random.Random(seed)
     dy.renew_cg()
     dy.reset_random_seed(seed + 1)
     results, errors = [], []
-    for _ in range(4):
-        of = argument(module, rng, strange)
+    for of in arguments(module, rng, strange, known):
         try:
             results.append(model.loss(of))
         except Exception as e:  # noqa: BLE001 - must be the same on both sides
@@ -58,25 +89,29 @@ def outcome(module: ModuleType, model: Any, seed: int, strange: float) -> tuple:
     return (nodes, errors, values, notes, numbers, identities(results)), gradients
 
 
-def check(folder: Path, seed: int, programs: ModuleType, graphs: int = 8) -> int:
-    """One program, some graphs; how many calls were recorded as wholes."""
+def check(folder: Path, seed: int, programs: ModuleType, graphs: int = 16) -> tuple[int, int]:
+    """One program, some graphs; how many calls were recorded as wholes, and how many of them from memory."""
     source = programs.Generator(seed).module()
     path = folder / f"program{next(_numbers)}.py"
     with two_models(path, source, f"program {seed}") as (modules, models, rewriter):
         changes = random.Random(seed)
+        known: list[list] = [[], []]
         for graph in range(graphs):
             if graph > graphs // 2 and hasattr(modules[0], "NOTES") and changes.random() < 0.3:
-                change = changes.choice(looping_programs.CHANGES)
+                text = changes.choice(looping_programs.CHANGES)
                 for module, model in zip(modules, models):
                     dy.reset_random_seed(2)
-                    exec(change, {"module": module, "model": model, "dy": dy})
+                    exec(text, {"module": module, "model": model, "dy": dy})
             strange = 0.05 if graph >= graphs - 3 and seed % 2 else 0.0
-            left, right = (outcome(*m, seed * 10 + graph, strange) for m in zip(modules, models))
+            left, right = (
+                outcome(*m, seed * 10 + graph, strange, k) for *m, k in zip(modules, models, known)
+            )
             what = f"program {seed}, graph {graph}:\n{source}"
             assert left[0] == right[0], what
             for a, b in zip(left[1], right[1]):  # summed in an order that the graphs before decide
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=what)
-    return sum(r.statistics()["hits"] for r in rewriter.walked_functions.values())
+    statistics = [r.statistics() for r in rewriter.walked_functions.values()]
+    return sum(s["hits"] for s in statistics), sum(s["remembered"] for s in statistics)
 
 
 PARTS = 8
@@ -86,11 +121,13 @@ PARTS = 8
 def test_random_recursions(tmp_path: Path, fuzz_count: int, part: int) -> None:
     seeds = range(part, fuzz_count or 120, PARTS)
     hits = [check(tmp_path, seed, recursive_programs) for seed in seeds]
-    assert sum(h > 0 for h in hits) > len(seeds) / 4  # the test is about something
+    assert sum(h > 0 for h, _ in hits) > len(seeds) / 4  # the test is about something
+    assert sum(r > 0 for _, r in hits) > len(seeds) / 8, hits
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_loops(tmp_path: Path, fuzz_count: int, part: int) -> None:
     seeds = range(part, fuzz_count or 120, PARTS)
     hits = [check(tmp_path, seed, looping_programs, 24) for seed in seeds]
-    assert sum(h > 0 for h in hits) > len(seeds) / 4
+    assert sum(h > 0 for h, _ in hits) > len(seeds) / 4
+    assert sum(r > 0 for _, r in hits) > len(seeds) / 8, hits

@@ -153,6 +153,7 @@ def use(*inputs: Any) -> Callable[[ModuleType], list]:
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
+@pytest.mark.usefixtures("without_trials")
 def test_a_function_is_recorded_by_one_call(pair: Callable, body: str) -> None:
     p = pair(f"{MODEL}\n    def run(self, words):{body}")
     for _ in range(ROUNDS):

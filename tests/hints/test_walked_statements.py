@@ -313,7 +313,7 @@ def test_comprehensions_take_a_level_of_recursion(pair: Callable) -> None:
             depth += 1
 
     def recorded(module: Any) -> int:
-        for i in range(200):
+        for i in range(400):
             if i % 10 == 0:
                 dy.renew_cg()
             module.Model().nested(3, dy.inputVector([1.0, 2.0]))

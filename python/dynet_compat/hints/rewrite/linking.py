@@ -11,6 +11,7 @@ from .code_objects import Key, Place, codes, with_constants
 from .recording import recording, walkable
 
 UNBOUND = "\0unbound"  # stands for NameError in the code
+ONLY_REMEMBERED = "\0remembered"  # begins the names of heads that are walked only for a memo
 READ_ARGMAX = "\0read argmax"  # stands for the function that reads the index of the largest value
 SINGLE_OP = "it records a single op"  # a reason to refuse
 _CODES = 15  # of the fields of a source in the description of a region: what functions it may be
@@ -87,7 +88,10 @@ def link(code: RewrittenCode, constants: Mapping[str, Any]) -> LinkedModule:
     regions = {
         name: _core._Region(_with_codes(spec, callees), recording()) for name, spec in code.regions.items()
     }
-    walked = {name: _core._WalkedFunction(q, describe, walkable()) for name, q in code.heads.items()}
+    walked = {
+        name: _core._WalkedFunction(q, describe, walkable(), name.startswith(ONLY_REMEMBERED))
+        for name, q in code.heads.items()
+    }
     rest = code.found, code.refused, code.argmax_calls
     if code.old is None or code.new is None:
         return LinkedModule({}, regions, walked, *rest)

@@ -7,7 +7,7 @@ from typing import Optional
 
 from . import programs
 from .call_graph import CallGraph
-from .linking import UNBOUND
+from .linking import ONLY_REMEMBERED, UNBOUND
 from .region_writer import RegionWriter
 from .scopes import Module
 from .trees import KNOWS_NO_PLACE, locate, nodes_of, own_nodes, passed_on, without_place
@@ -33,9 +33,21 @@ class WalkedFunctions:
         self.described: list[tuple[str, ast.FunctionDef, programs.Program, str]] = []
 
     def _may_be_head(self, node: ast.FunctionDef) -> bool:
-        """May the function ask the core to record it by one call? Recursive ones may, and those with loops,
-        but for loops over the states of a sequence, whose steps a walk makes one by one, and for functions
-        that always compute: a walk of them would end there, and all its work be lost."""
+        """May the function ask the core to record it by one call? Recursive ones may, and those with loops or
+        calls of functions with loops, but for functions that always compute: a walk of them would end there,
+        and all its work be lost."""
+        if self._is_walked_always(node):
+            return True
+        reached = (node, *self.graph.named[node])
+        loops = not self.writer.with_loops.keys().isdisjoint(reached) or any(
+            isinstance(n, ast.ListComp) for f in reached for n in self.module.own_nodes(f)
+        )
+        return loops and not self._computes(node)
+
+    def _is_walked_always(self, node: ast.FunctionDef) -> bool:
+        """Is it walked with any arguments? Others are walked only where their arguments come again, to be
+        remembered: where a walk makes the steps of a sequence one by one, or what is called has the loops,
+        statements and regions are as fast."""
         if node in self.graph.recursive or node not in self.writer.with_loops:
             return node in self.graph.recursive
         of_states = any(self.writer.with_loops.get(f) for f in (node, *self.graph.called[node]))
@@ -68,7 +80,8 @@ class WalkedFunctions:
         walked = {f for head in heads for f in (head, *called_by[head])}
         for node, program in found.items():
             if program is not None and node in walked:
-                head = f"\0function {len(self.described)}" if node in heads else ""
+                kind = "\0function" if self._is_walked_always(node) else ONLY_REMEMBERED
+                head = f"{kind} {len(self.described)}" if node in heads else ""
                 self.described.append((wanted[node], node, program, head))
 
     def _program(self, qualname: str, node: ast.FunctionDef) -> Optional[programs.Program]:

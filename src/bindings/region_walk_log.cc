@@ -1,0 +1,332 @@
+#include "bindings/region_walk_log.h"
+
+#include <cstring>
+
+#include "bindings/builders.h"
+
+namespace dyc::py {
+
+void WalkLog::begin(const Engine& engine, PyObject* const* args, size_t n, PyObject* globals,
+                    PyObject* builtins) {
+  engine_ = &engine;
+  states_.clear();
+  numbers_.clear();
+  parameters_.clear();
+  results_.clear();
+  calls_.clear();
+  uses_.clear();
+  n_nodes_ = 0;
+  begin_reads(args, n, globals, builtins);
+}
+
+// ---------------------------------------------------------------- steps
+
+void WalkLog::add_step(MemoStep step, const std::vector<uint32_t>& words) {
+  if (words.size() > UINT16_MAX) give_up();
+  step.n_words = static_cast<uint16_t>(words.size());
+  memo_->words.insert(memo_->words.end(), words.begin(), words.end());
+  memo_->steps.push_back(step);
+}
+
+void WalkLog::made(NodeId id) { numbers_[id] = n_nodes_++; }
+
+bool WalkLog::number_of(NodeId id, MemoNode* node) {
+  const auto at = numbers_.find(id);
+  if (at == numbers_.end()) {
+    give_up();
+    return false;
+  }
+  *node = at->second;
+  return true;
+}
+
+bool WalkLog::node_of(WalkValue value, MemoNode* node) {
+  if (value.result) return number_of(value.result->id, node);
+  if (!value.object) {
+    give_up();
+    return false;
+  }
+  if (const auto at = inputs_.find(value.object); at != inputs_.end()) {
+    *node = at->second | kMemoInput;
+    return true;
+  }
+  if (const auto at = parameters_.find(value.object); at != parameters_.end()) {
+    *node = at->second;
+    return true;
+  }
+  NodeId id;
+  const bool known = known_.contains(value.object) && Py_TYPE(value.object) == &ParametersType;
+  if (!known || !to_node(value.object, "expression", &id)) {
+    PyErr_Clear();
+    give_up();
+    return false;
+  }
+  MemoStep step;
+  step.kind = MemoStep::parameter;
+  step.object = value.object;
+  add_step(step, {});
+  *node = parameters_[value.object] = n_nodes_;
+  made(id);
+  return true;
+}
+
+bool WalkLog::add_nodes(MemoStep* step, const WalkValue* values, size_t n) {
+  std::vector<MemoNode> nodes;  // finding one may add a step
+  for (size_t i = 0; i < n; ++i) {
+    MemoNode node;
+    if (!node_of(values[i], &node)) return false;
+    nodes.push_back(node);
+  }
+  add_nodes(step, nodes);
+  return true;
+}
+
+void WalkLog::add_nodes(MemoStep* step, const std::vector<MemoNode>& nodes) {
+  if (nodes.size() > UINT16_MAX) give_up();
+  step->n_nodes = static_cast<uint16_t>(nodes.size());
+  memo_->nodes.insert(memo_->nodes.end(), nodes.begin(), nodes.end());
+}
+
+void WalkLog::trace(RegionUse& use, Specialisation& s, const CapturedInputs& captured,
+                    const std::vector<WalkValue>& values) {
+  if (!is_on()) return;
+  MemoStep step;
+  step.kind = MemoStep::trace;
+  std::vector<MemoNode> inputs;
+  const std::vector<uint32_t>& first = s.repeated.first;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!first.empty() && first[i] != i) continue;
+    const WalkValue& v = values[i];
+    if (inputs.size() == captured.inputs.size()) return give_up();
+    MemoNode node;
+    // Neither object nor result: a node of a state.
+    if (!(v.object || v.result ? node_of(v, &node) : number_of(captured.inputs[inputs.size()], &node)))
+      return;
+    inputs.push_back(node);
+  }
+  if (inputs.size() != captured.inputs.size()) return give_up();
+  add_nodes(&step, inputs);
+  step.object = &s;
+  add_step(step, captured.placeholders);
+  for (uint32_t i = s.trace->n_inputs(); i < s.trace->n_nodes(); ++i) made(s.trace->nodes()[i]);
+  const auto [at, fresh] = uses_.emplace(&use, static_cast<uint32_t>(memo_->uses.size()));
+  if (fresh) memo_->uses.push_back({use.shared_from_this(), 0});
+  ++memo_->uses[at->second].replays;
+}
+
+void WalkLog::op(OpId op, const PlainCall& plain, const WalkValue* operands, size_t n, const uint32_t* index,
+                 NodeId id) {
+  if (!is_on()) return;
+  MemoStep step;
+  step.kind = MemoStep::op;
+  if (!add_nodes(&step, operands, n)) return;
+  step.which = op;
+  step.n_attrs = plain.n_attrs;
+  std::vector<uint32_t> words(plain.attrs, plain.attrs + plain.n_attrs);
+  if (index) words.push_back(*index);
+  add_step(step, words);
+  made(id);
+}
+
+bool WalkLog::arithmetic_step(MemoStep::Kind kind, uint32_t which, const WalkValue* operands, size_t n,
+                              float number, NodeId id) {
+  MemoStep step;
+  step.kind = kind;
+  if (!is_on() || !add_nodes(&step, operands, n)) return false;
+  step.which = static_cast<uint16_t>(which);
+  uint32_t bits;
+  std::memcpy(&bits, &number, sizeof bits);
+  add_step(step, {bits});
+  made(id);
+  return true;
+}
+
+void WalkLog::arithmetic(uint32_t which, WalkValue a, WalkValue b, NodeId id) {
+  const WalkValue operands[] = {a, b};
+  arithmetic_step(MemoStep::arithmetic, which, operands, 2, 0, id);
+}
+
+void WalkLog::arithmetic(uint32_t which, float a, WalkValue b, NodeId id) {
+  arithmetic_step(MemoStep::with_left, which, &b, 1, a, id);
+}
+
+void WalkLog::arithmetic(uint32_t which, WalkValue a, float b, NodeId id) {
+  arithmetic_step(MemoStep::with_right, which, &a, 1, b, id);
+}
+
+void WalkLog::lookup(PyObject* table, uint32_t row, NodeId id) {
+  if (!is_on()) return;
+  if (!known_.contains(table)) return give_up();
+  MemoStep step;
+  step.kind = MemoStep::lookup;
+  step.object = table;
+  add_step(step, {row});
+  made(id);
+}
+
+void WalkLog::call(PyObject* function, PyObject* names, const WalkValue* args, size_t n, WalkValue made_by) {
+  if (!is_on()) return;
+  std::vector<MemoValue> values;
+  for (size_t i = 0; i < n && is_on(); ++i) values.push_back(value(args[i], false));
+  if (!is_on()) return;
+  MemoStep step;
+  step.kind = MemoStep::call;
+  step.object = function;
+  const auto number = static_cast<uint32_t>(memo_->calls.size());
+  if (function) keep(function);
+  memo_->calls.push_back(
+      {Owned(names), static_cast<uint32_t>(memo_->values.size()), static_cast<uint32_t>(n)});
+  memo_->values.insert(memo_->values.end(), values.begin(), values.end());
+  calls_.emplace(made_by.result, number);
+  add_step(step, {number});
+  made(made_by.result->id);
+}
+
+// ---------------------------------------------------------------- states
+
+bool WalkLog::state_of(PyObject* state, uint32_t* number) {
+  const auto at = states_.find(state);
+  if (at == states_.end()) {
+    give_up();
+    return false;
+  }
+  *number = at->second;
+  return true;
+}
+
+void WalkLog::start(PyObject* of, PyObject* state) {
+  if (!is_on()) return;
+  if (!known_.contains(of)) return give_up();
+  read(MemoRead::builder, of);
+  MemoStep step;
+  step.kind = MemoStep::start;
+  step.object = of;
+  add_step(step, {});
+  states_.emplace(state, static_cast<uint32_t>(states_.size()));
+}
+
+void WalkLog::add_input(PyObject* from, WalkValue x, PyObject* state) {
+  if (!is_on()) return;
+  MemoStep step;
+  step.kind = MemoStep::add_input;
+  uint32_t number;
+  if (!state_of(from, &number) || !add_nodes(&step, &x, 1)) return;
+  add_step(step, {number});
+  states_.emplace(state, static_cast<uint32_t>(states_.size()));
+}
+
+void WalkLog::add_inputs(PyObject* from, uint32_t method, WalkValue xs, const std::vector<WalkValue>& all) {
+  if (!is_on()) return;
+  std::vector<WalkValue> inputs;
+  if (xs.result) inputs = xs.result->items;
+  else
+    for (Py_ssize_t i = 0; i < Py_SIZE(xs.object); ++i)
+      inputs.push_back({PySequence_Fast_ITEMS(xs.object)[i]});
+  MemoStep step;
+  step.kind = MemoStep::add_inputs;
+  uint32_t number;
+  if (!state_of(from, &number) || !add_nodes(&step, inputs.data(), inputs.size())) return;
+  step.which = static_cast<uint16_t>(method);
+  add_step(step, {number});
+  for (const WalkValue& each : all) {
+    if (each.result) made(each.result->id);
+    else states_.emplace(each.object, static_cast<uint32_t>(states_.size()));
+  }
+}
+
+void WalkLog::parts(PyObject* state, uint32_t method, const std::vector<WalkValue>& all) {
+  if (!is_on()) return;
+  MemoStep step;
+  step.kind = MemoStep::parts;
+  uint32_t number;
+  if (!state_of(state, &number)) return;
+  step.which = static_cast<uint16_t>(method);
+  add_step(step, {number, static_cast<uint32_t>(all.size())});
+  for (const WalkValue& each : all) made(each.result->id);
+}
+
+void WalkLog::reads_of_state(const Guard& guard, PyObject* state) {
+  MemoStep step;
+  step.kind = MemoStep::reads;
+  CapturedInputs captured;
+  uint32_t number;
+  if (!state_of(state, &number)) return;
+  if (!guard.check(state, {}, engine_->graph, &captured)) return give_up();
+  step.object = &guard;
+  add_step(step, {number, static_cast<uint32_t>(captured.inputs.size())});
+  for (const NodeId id : captured.inputs) made(id);
+}
+
+// ---------------------------------------------------------------- the end
+
+MemoValue WalkLog::value(WalkValue v, bool is_last, int depth) {
+  if (v.result) return result(v.result, is_last, depth);
+  MemoValue m;
+  if (const auto at = states_.find(v.object); at != states_.end()) {
+    m.kind = MemoValue::state;
+    m.number = at->second;
+  } else if (const auto input = inputs_.find(v.object); input != inputs_.end()) {
+    m.kind = MemoValue::input;
+    m.number = input->second;
+  } else if (const auto arg = std::find(args_.begin(), args_.end(), v.object); arg != args_.end()) {
+    m.kind = MemoValue::argument;
+    m.number = static_cast<uint32_t>(arg - args_.begin());
+  } else if (v.object && is_plain_value(v.object)) {
+    m.of = v.object;
+    if (is_on()) keep(v.object);
+  } else if (known_.contains(v.object)) {
+    m.of = v.object;
+  } else {
+    give_up();
+  }
+  return m;
+}
+
+// A list that the walk may still change is written down as it is now.
+MemoValue WalkLog::result(const WalkResult* r, bool is_last, int depth) {
+  MemoValue m;
+  m.kind = MemoValue::result;
+  if (depth > tuning::kMemoNesting) give_up();
+  if (!is_on()) return m;
+  if (const auto at = results_.find(r); is_last && at != results_.end()) {
+    m.number = at->second;
+    return m;
+  }
+  m.number = static_cast<uint32_t>(memo_->results.size());
+  if (is_last) results_.emplace(r, m.number);
+  MemoResult made{r->kind};
+  made.type = r->type;
+  if (r->kind == WalkResult::recorded) {
+    if (!number_of(r->id, &made.node)) return m;
+    if (const auto at = calls_.find(r); at != calls_.end()) made.call = at->second;
+    memo_->results.push_back(made);
+    return m;
+  }
+  memo_->results.push_back(made);
+  std::vector<MemoValue> items;
+  for (const WalkValue& each : r->items) {
+    items.push_back(value(each, is_last, depth + 1));
+    if (!is_on()) return m;
+  }
+  memo_->results[m.number].begin = static_cast<uint32_t>(memo_->values.size());
+  memo_->results[m.number].n = static_cast<uint32_t>(items.size());
+  memo_->values.insert(memo_->values.end(), items.begin(), items.end());
+  return m;
+}
+
+void WalkLog::finish(WalkValue returned, const std::vector<std::pair<PyObject*, WalkValue>>& appends,
+                     const std::vector<AssignedAttributes::Entry>& assigned) {
+  if (is_on()) memo_->returned = value(returned, true);
+  for (size_t i = 0; is_on() && i < appends.size(); ++i) {
+    const MemoValue list = value({appends[i].first}, true);
+    if (is_on()) memo_->appends.emplace_back(list, value(appends[i].second, true));
+  }
+  for (size_t i = 0; is_on() && i < assigned.size(); ++i) {
+    const MemoValue object = value({assigned[i].object.get()}, true);
+    if (!is_on()) return;
+    keep(assigned[i].name);
+    memo_->stored.push_back({object, assigned[i].name, value(assigned[i].value, true)});
+  }
+}
+
+}  // namespace dyc::py

@@ -1,0 +1,126 @@
+#include "bindings/region_walk_memo.h"
+
+#include <algorithm>
+
+#include "bindings/expression.h"
+#include "bindings/region_walk.h"
+
+namespace dyc::py {
+
+namespace {
+
+size_t bytes_of_all = 0;  // of all memos; guarded by the interpreter lock
+
+uint64_t mix(uint64_t key, uint64_t word) {
+  key = (key ^ word) * 0x9E3779B97F4A7C15;
+  return key ^ key >> 29;
+}
+
+uint64_t word_of(PyObject* o) {
+  if (!o) return 1;
+  if (PyUnicode_CheckExact(o) && PyUnicode_GET_LENGTH(o) > tuning::kMemoText) return 3;
+  if (is_plain_value(o)) return static_cast<uint64_t>(PyObject_Hash(o)) * 2 + 3;
+  if (is_expression(o) && !is_parameters(o)) return 2;
+  return reinterpret_cast<uintptr_t>(o);
+}
+
+template <class T>
+size_t bytes_in(const std::vector<T>& v) {
+  return v.capacity() * sizeof(T);
+}
+
+}  // namespace
+
+size_t WalkMemo::bytes() const {
+  return sizeof *this + bytes_in(arguments) + bytes_in(reads) + bytes_in(late_reads) + bytes_in(items) +
+         bytes_in(steps) + bytes_in(nodes) + bytes_in(words) + bytes_in(values) + bytes_in(results) +
+         bytes_in(keys) + bytes_in(types) + bytes_in(calls) + bytes_in(uses) + bytes_in(codes) +
+         bytes_in(specialisations) + bytes_in(appends) + bytes_in(stored) +
+         kept.capacity() * (sizeof(Owned) + tuning::kKeptBytes);
+}
+
+void WalkMemo::shrink() {
+  const auto fit = [](auto&... each) { (each.shrink_to_fit(), ...); };
+  fit(arguments, reads, late_reads, items, steps, nodes, words, values, results, kept, types, keys, uses,
+      codes);
+}
+
+// Of arguments that are equal in what a memo could be of: objects, numbers and text, and the items of lists.
+uint64_t MemoTable::key(PyObject* const* args, size_t n) {
+  uint64_t key = n + 1;
+  for (size_t i = 0; i < n; ++i) {
+    if (!args[i] || !is_sequence(args[i])) {
+      key = mix(key, word_of(args[i]));
+      continue;
+    }
+    const Py_ssize_t size = Py_SIZE(args[i]), few = std::min(size, tuning::kMemoItems);
+    key = mix(key, static_cast<uint64_t>(size));
+    for (Py_ssize_t k = 0; k < few; ++k) key = mix(key, word_of(PySequence_Fast_ITEMS(args[i])[k]));
+  }
+  return key | 1;
+}
+
+MemoFound MemoTable::look(PyObject* const* args, size_t n, bool sparsely) {
+  MemoFound found;
+  if (off_) return found;
+  constexpr uint64_t kRound = tuning::kMemoLooks * tuning::kMemoRests;
+  if (sparsely && memos_.empty() && asked_++ % kRound >= tuning::kMemoLooks) return found;
+  if (++looks_ > 4 * tuning::kMemoKeys && found_ < looks_ / 8) {
+    turn_off();
+    return found;
+  }
+  found.key = key(args, n);
+  const auto at = memos_.find(found.key);
+  if (at == memos_.end()) {
+    found.writes = wants(found.key);
+    return found;
+  }
+  // A memo that did not fit is written again.
+  found.writes = at->second->failures > 0 && at->second->misfits < tuning::kMemoFailures;
+  if (at->second->failures > 0) return found;
+  found.memo = at->second.get();
+  found.reviews = ++found_ % tuning::kRevalidateWalks == 0;
+  return found;
+}
+
+bool MemoTable::wants(uint64_t key) {
+  if (bytes_of_all > tuning::kMemoBytes || (!is_approved() && memos_.size() >= tuning::kMemosTimed))
+    return false;
+  const size_t size = is_approved() ? tuning::kMemoKeys : tuning::kFirstMemoKeys;
+  if (seen_.size() < size) seen_.resize(size);
+  uint64_t& seen = seen_[key >> 32 & (size - 1)];
+  if (seen == key) return true;
+  seen = key;
+  return false;
+}
+
+void MemoTable::add(uint64_t key, std::unique_ptr<WalkMemo> memo) {
+  if (off_) return;
+  if (!memo) {
+    if (++impossible_ >= tuning::kMemoFailures && memos_.size() < impossible_) turn_off();
+    return;
+  }
+  memo->shrink();
+  std::unique_ptr<WalkMemo>& place = memos_[key];
+  if (place) {
+    memo->misfits = place->misfits;
+    bytes_of_all -= place->bytes();
+  }
+  bytes_of_all += memo->bytes();
+  place = std::move(memo);
+}
+
+void MemoTable::count_misfit(WalkMemo* memo) {
+  ++memo->failures;
+  ++memo->misfits;
+  if (2 * ++misfits_ > tuning::kMemoFailures + found_) turn_off();
+}
+
+void MemoTable::turn_off() {
+  for (const auto& [key, memo] : memos_) bytes_of_all -= memo->bytes();
+  memos_.clear();
+  seen_ = {};
+  off_ = true;
+}
+
+}  // namespace dyc::py
