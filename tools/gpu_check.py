@@ -411,9 +411,8 @@ def check_benchmark(device: str, limit: float, tell: Tell) -> Step:
             sides.append("torch")
         timed = [*options, "--seconds", "0.15", "--least", "3", "--sides", *sides]
         step = Step("benchmark", False, "no model has ended")
-        names = model_names()
+        names, well = model_names(), True
         results: list[dict[str, Any]] = []
-        well = True
         for i, name in enumerate(names):
             file = Path(folder) / f"{name}.json"
             seconds = (end - time.monotonic()) / (len(names) - i)

@@ -1,7 +1,7 @@
-// Counts the banks that products ask of shared memory. Compiled with -fsanitize=thread, whose calls before each
-// access come here: a thread runs a kernel by itself, without barriers, as addresses do not depend on values. The
-// n-th access of each thread of a warp is one instruction. It prints, for each kernel, how many accesses there
-// were and how often the worst of them asks for a bank, where once is what its bytes need.
+// Counts the banks that products ask of shared memory. Compiled with -fsanitize=thread, whose calls before
+// each access come here: a thread runs a kernel by itself, without barriers, as addresses do not depend on
+// values. The n-th access of each thread of a warp is one instruction. It prints, for each kernel, how many
+// accesses there were and how often the worst of them asks for a bank, where once is what its bytes need.
 #include <algorithm>
 #include <cstdio>
 #include <set>
@@ -50,7 +50,7 @@ uint32_t pair_of_bf16(float, float) { return 0; }
 }  // namespace emulation
 
 #define DYC_CALL extern "C" __attribute__((no_sanitize("thread"))) void
-#define DYC_ACCESS(bytes)                                           \
+#define DYC_ACCESS(bytes)                                    \
   DYC_CALL __tsan_read##bytes(void* at) { note(at, bytes); } \
   DYC_CALL __tsan_write##bytes(void* at) { note(at, bytes); }
 DYC_ACCESS(1)
@@ -74,8 +74,10 @@ using namespace dyc::cuda;
 size_t busiest(const std::vector<Access>& asked) {
   std::set<size_t> words[kBanks];
   for (const Access& a : asked)
-    for (size_t word = a.at / kWord; word < (a.at + a.bytes) / kWord; ++word) words[word % kBanks].insert(word);
-  return std::max_element(words, words + kBanks, [](auto& a, auto& b) { return a.size() < b.size(); })->size();
+    for (size_t word = a.at / kWord; word < (a.at + a.bytes) / kWord; ++word)
+      words[word % kBanks].insert(word);
+  return std::max_element(words, words + kBanks, [](auto& a, auto& b) { return a.size() < b.size(); })
+      ->size();
 }
 
 void count(const char* name, void (*kernel)(const LaunchArgs*), bool a_inner, bool b_inner) {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info
-OTHERS = ("12.9", "13.5")  # beside that of requirements-dev.txt: `make build` puts them into $(VENV)/nvrtc
+OTHERS = ("12.9", "13.5")  # beside that of requirements-dev.txt: `make test` puts them into $(VENV)/nvrtc
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 
