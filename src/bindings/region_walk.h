@@ -10,7 +10,7 @@
 // Assigned attributes are kept beside their objects until the end: what the walk reads of an object
 // afterwards is what was assigned.
 //
-// Walker has 116 methods and 36 fields: one method for each kind of statement and value,
+// Walker has 115 methods and 33 fields: one method for each kind of statement and value,
 // any of which may end the walk, and the vectors that are kept from one walk to the next, so that a walk
 // allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, operators,
 // items, attributes), region_walk_ops.cc (single ops, lists), region_walk_states.cc (builders and their
@@ -113,8 +113,6 @@ class Walker {
   // The function without a program at which the last walk ended, or null.
   Owned take_unknown() { return std::move(unknown_); }
   const char* reason() const { return reason_; }
-  // Was the last walk written down, which takes longer?
-  bool was_logged() const { return was_logged_; }
   bool has_walked() const { return has_walked_; }
   uint32_t recorded() const { return recorded_; }
   // Was it no walk, but the replay of a memo?
@@ -299,7 +297,7 @@ class Walker {
   PyObject* builtins_ = nullptr;
   Owned unknown_;
   const char* reason_ = "";
-  bool learning_ = false, was_logged_ = false, was_replayed_ = false, has_walked_ = false;
+  bool learning_ = false, was_replayed_ = false, has_walked_ = false;
   bool running_ = false;    // destructors of released objects may call walked functions
   bool comparing_ = false;  // this walk ends, so that the statements of its regions run and are compared
   uint64_t walk_ = 0, readings_ = 0;

@@ -5,7 +5,7 @@
 // with the same arguments is written down (WalkLog), and later calls compare what was read and record the
 // ops, without the program of the function (MemoReplay):
 //
-//   MemoTable.find(arguments) -> reads are as before: inputs -> steps: nodes -> results
+//   MemoTable.look(arguments) -> reads are as before: inputs -> steps: nodes -> results
 //
 // A memo keeps nothing of the script alive but numbers and text. Each object that it looks at is an argument,
 // or was just read from one that it had looked at, so it is alive.
@@ -44,10 +44,10 @@ struct MemoRead {
     sequence,    // all items of a list or tuple [n], the next ones of WalkMemo::items
     entries,     // all keys and values of a dict, by turns [n: of both], likewise
     cell,        // of a function [n: which]
-    defaults,    // of a function [expected: its code and globals; key: its defaults, or null]
+    defaults,    // of a function [object: its code; type: in WalkMemo::codes; n: in globals_of; key]
     parameters,  // the number of its storage [n]
     builder,     // does it start plainly?
-    guard        // of a region [expected: the guard]
+    guard        // of a region [object]
   };
   union {
     PyObject* base = nullptr;

@@ -294,30 +294,27 @@ void WalkReads::guard(const Guard& guard, PyObject* value) {
     case Guard::items:
       return guard_items(guard, value);
     case Guard::same:
-    case Guard::function: {
-      if (is_plain_value(value) || !is_new(kGuard, &guard, value)) return;
-      MemoRead r;
-      r.kind = MemoRead::guard;
-      if (!find_base(value, &r)) return;
-      r.object = reinterpret_cast<PyObject*>(const_cast<Guard*>(&guard));
-      memo_->reads.push_back(r);
+    case Guard::function:
+      if (!is_plain_value(value)) add_guard(guard, value);
       return;
-    }
     case Guard::state:
       return reads_of_state(guard, value);
-    case Guard::method:
-      return guard_method(guard, value);
+    case Guard::method: {
+      MemoRead of_self;  // it must be known, too
+      if (find_base(PyMethod_GET_SELF(value), &of_self)) add_guard(guard, PyMethod_GET_FUNCTION(value));
+      return;
+    }
     case Guard::parameter:
       give_up();
   }
 }
 
-void WalkReads::guard_method(const Guard& guard, PyObject* method) {
-  PyObject *function = PyMethod_GET_FUNCTION(method), *self = PyMethod_GET_SELF(method);
+// To be checked with this value, or, of a method, with its function.
+void WalkReads::add_guard(const Guard& guard, PyObject* value) {
+  if (!is_new(kGuard, &guard, value)) return;
   MemoRead r;
   r.kind = MemoRead::guard;
-  if (!is_new(kGuard, &guard, function)) return;
-  if (!find_base(self, &r) || !find_base(function, &r)) return;
+  if (!find_base(value, &r)) return;
   r.object = reinterpret_cast<PyObject*>(const_cast<Guard*>(&guard));
   memo_->reads.push_back(r);
 }

@@ -60,7 +60,7 @@ class WalkReads {
   uint16_t key_of(PyObject* key);
   void items(PyObject* sequence);
   bool is_of_program(PyObject* o) const;
-  void guard_method(const Guard& guard, PyObject* method);
+  void add_guard(const Guard& guard, PyObject* value);
   void guard_items(const Guard& guard, PyObject* value);
 
   bool is_on_ = false;

@@ -17,7 +17,7 @@ PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const
   clear();
   recording_ = recording;
   unknown_ = Owned();
-  learning_ = was_logged_ = was_replayed_ = false;
+  learning_ = was_replayed_ = false;
   comparing_ = found.reviews;
   has_walked_ = true;  // or would have
   engine_ = engine_or_error();
@@ -40,7 +40,6 @@ PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const
   was_replayed_ = made != nullptr;
   has_walked_ = !made && !PyErr_Occurred() && (walks || found.writes || comparing_);
   if (has_walked_) {
-    was_logged_ = found.writes;
     log_ = found.writes ? logs_.get() : nullptr;
     if (log_) log_->begin(*engine_, args, n, globals_, builtins_);
     made = or_revert([&] { return walk(program, args, n); });

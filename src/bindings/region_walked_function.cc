@@ -2,8 +2,8 @@
 #include <cstddef>
 
 #include "bindings/arguments.h"
-#include "bindings/region_walk_memo.h"
 #include "bindings/region_walk.h"
+#include "bindings/region_walk_memo.h"
 #include "bindings/region_walk_payoff.h"
 #include "bindings/signatures.h"
 #include "bindings/tuning.h"
@@ -89,7 +89,7 @@ PyObject* WalkedFunction::call_in_trial(Engine& e, PyObject* const* args, size_t
                                    : run_statements(e, payoff.walks, way);
 }
 
-// By turns a replay, a walk or the statements with their regions, and the statements alone.
+// By turns a replay, the statements with their regions, and the statements alone.
 PyObject* WalkedFunction::call_with_memo(Engine& e, PyObject* const* args, size_t n, const MemoFound& found) {
   const WalkPayoff::Way way = payoff.memos.turn();
   if (way == WalkPayoff::walked) return timed(e, payoff.memos, args, n, found);
