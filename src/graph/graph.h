@@ -140,6 +140,7 @@ class Graph : public Generations {
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   const Node& node(NodeId id) const { return nodes_[id]; }
   Node& node(NodeId id) { return nodes_[id]; }
+  const Node* nodes() const { return nodes_.data(); }
   const Sig& sig(NodeId id) const { return signatures_[nodes_[id].sig]; }
   const Sig& sig_number(uint32_t s) const { return signatures_[s]; }
   const Dim& dim(NodeId id) const { return *sig(id).y; }

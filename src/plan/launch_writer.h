@@ -49,36 +49,41 @@ class LaunchWriter {
   std::vector<uint32_t> args_begin_;
 };
 
-// In record order: arguments were recorded, and have their offsets, before the nodes that read them.
+// In record order: arguments were recorded, and have their offsets, before the nodes that read them. Compiled
+// into the loops over the selection, with copies of all pointers: what is written could be anything else that
+// is reached through a pointer, and would be read again for each node.
 template <class Slot>
 void LaunchWriter::fill(Selection& selection, Slot&& slot) {
   plan_.nodes.resize(nodes_end_);  // written twice, but the first time in order: scattered writes to memory
   plan_.index.resize(index_end_);  // that is not in the cache cost more
-  int64_t *offsets = graph_.offsets(), *index = plan_.index.data();
-  uint32_t *launch_of = plan_.launch_of.data(), *nodes = plan_.nodes.data();
-  uint8_t* wanted = selection.marks();
-  const NodeId* pool = graph_.arg_pool();
+  int64_t *const offsets = graph_.offsets(), *const index = plan_.index.data();
+  uint32_t *const launch_of = plan_.launch_of.data(), *const nodes = plan_.nodes.data();
+  uint8_t* const wanted = selection.marks();
+  const NodeId* const pool = graph_.arg_pool();
   BucketCursor* const at = cursors.data();
   uint32_t i = 0;
-  selection.for_each([&](NodeId id, const Node& n) {
+  auto write = [=, this](NodeId id, const Node& n) mutable __attribute__((always_inline)) {
     __builtin_prefetch(&n + tuning::kNodesAhead);
     __builtin_prefetch(offsets + id + tuning::kOffsetsAhead, 1);
     BucketCursor& s = at[slot(n, i++)];
-    offsets[id] = s.out;
-    s.out += s.size ? s.size : graph_.sig_number(n.sig).size;
+    const int64_t out = s.out;
+    const uint32_t place = s.node++, first_arg = s.index, stride = s.stride, weights = s.weights;
+    s.out = out + (s.size ? s.size : graph_.sig_number(n.sig).size);
     launch_of[id] = s.launch;
-    nodes[s.node++] = id;
+    offsets[id] = out;
+    nodes[place] = id;
     if (wanted) wanted[id] = 0;  // (not set where nodes are listed)
-    if (s.index == kNone) return;
-    int64_t* to = index + s.index;
-    ++s.index;
+    if (first_arg == kNone) return;
+    s.index = first_arg + 1;
+    int64_t* to = index + first_arg;
     const NodeId* args = pool + n.args;
-    for (uint32_t k = 0; k < n.n_args; ++k, to += s.stride) {
-      if (s.weights >> k & 1) continue;
+    for (uint32_t k = 0, n_args = n.n_args; k < n_args; ++k, to += stride) {
+      if (weights >> k & 1) continue;
       const int64_t offset = offsets[args[k]];
       *to = offset >= 0 ? offset : operands_.readable_offset(args[k]);
     }
-  });
+  };
+  selection.for_each(write);
 }
 
 }  // namespace dyc

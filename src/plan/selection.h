@@ -62,20 +62,21 @@ class Selection {
 
 template <class F>
 void Selection::for_each(F&& f) const {
+  const Node* const nodes = graph_.nodes();
   if (listed_) {
-    for (size_t i = 0; i < list_.size(); ++i) f(list_[i], graph_.node(list_[i]));
+    for (const NodeId id : list_) f(id, nodes[id]);
     return;
   }
+  const NodeId begin = begin_, end = end_;
   if (marked_) {
-    for (NodeId id = begin_; id < end_; ++id)
-      if (wanted_[id]) f(id, graph_.node(id));
+    const uint8_t* const wanted = wanted_.data();
+    for (NodeId id = begin; id < end; ++id)
+      if (wanted[id]) f(id, nodes[id]);
     return;
   }
-  const int64_t* offsets = graph_.offsets();
-  for (NodeId id = begin_; id < end_; ++id) {
-    const Node& n = graph_.node(id);
-    if (!(n.flags & (Node::leaf | Node::view)) && offsets[id] == kPending) f(id, n);
-  }
+  const int64_t* const offsets = graph_.offsets();
+  for (NodeId id = begin; id < end; ++id)
+    if (!(nodes[id].flags & (Node::leaf | Node::view)) && offsets[id] == kPending) f(id, nodes[id]);
 }
 
 }  // namespace dyc
