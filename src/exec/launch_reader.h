@@ -73,6 +73,10 @@ class LaunchReader {
         return o.base;
     }
   }
+  // f(floats, x, y, z) for the nodes [begin, end) of a flat launch of one or two arguments: offsets of these
+  // (y: 0 where there is one) and of the result.
+  template <class F>
+  void each_flat(const Launch& l, uint32_t begin, uint32_t end, F&& f) const;
   // Indices of a node, where the op has any.
   Graph::Ids ids(const OpInfo& info, NodeId id) const { return info.ids() ? graph_.ids(id) : Graph::Ids{}; }
   bool wanted(const Launch& l, uint32_t k) const {
@@ -117,6 +121,17 @@ class LaunchReader {
   bool full_ = false;
 
  private:
+  // Of argument k of the nodes of a uniform flat launch: `base + i * stride`, or `index[i]`.
+  struct Offsets {
+    int64_t base = 0, stride = 0;
+    const int64_t* index = nullptr;
+    int64_t at(uint32_t i) const { return index ? index[i] : base + i * stride; }
+  };
+  Offsets offsets(const Operand& o, uint32_t size) const {
+    if (o.kind == Operand::indexed) return {0, 0, plan_.index.data() + o.index};
+    if (o.kind == Operand::contiguous) return {o.base, size};
+    return {o.base, o.kind == Operand::strided ? o.stride : 0};
+  }
   struct RowSum {  // to += from, or to = from
     float* to;
     const float* from;
@@ -125,5 +140,23 @@ class LaunchReader {
   };
   std::vector<RowSum> row_sums_;
 };
+
+// What the loop reads is in registers: calls of kernels in f() might change anything that is in memory.
+template <class F>
+void LaunchReader::each_flat(const Launch& l, uint32_t begin, uint32_t end, F&& f) const {
+  const Operand* o = plan_.operands.data() + l.operands;
+  const bool unary = l.kind == OpKind::unary;
+  if (!l.uniform) {
+    for (uint32_t i = begin; i < end; ++i) {
+      const Item it = item(l, i);
+      f(it.sig->size, argument(l, o[0], i), unary ? 0 : argument(l, o[1], i), it.out);
+    }
+    return;
+  }
+  const uint32_t size = graph_.sig_number(l.sig).size;
+  const Offsets x = offsets(o[0], size), y = unary ? Offsets{} : offsets(o[1], size);
+  int64_t z = l.out + int64_t{begin} * size;
+  for (uint32_t i = begin; i < end; ++i, z += size) f(size, x.at(i), y.at(i), z);
+}
 
 }  // namespace dyc

@@ -196,22 +196,20 @@ void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
     const size_t size = graph_.sig_number(l.sig).size;
     return back_tile(l, begin * size, end * size);
   }
-  for (uint32_t i = begin; i < end; ++i) {
-    const Item it = item(l, i);
-    const int64_t x = argument(l, o[0], i), z = it.out;
-    const size_t n = it.sig->size;
-    if (unary) {
-      if (want_x) k.map1_back(v + x, v + z, g + z, g + x, n, attrs);
-      continue;
-    }
-    const int64_t y = argument(l, o[1], i), gap = x < y ? y - x : x - y;
-    float *dx = want_x ? g + x : nullptr, *dy = want_y ? g + y : nullptr;
-    if (dx && dy && gap < static_cast<int64_t>(n)) {  // the same memory (x * x): one after the other
-      k.map2_back(v + x, v + y, v + z, g + z, dx, nullptr, n, attrs);
+  if (unary) {
+    if (!want_x) return;
+    return each_flat(l, begin, end, [=, back = k.map1_back](size_t n, int64_t x, int64_t, int64_t z) {
+      back(v + x, v + z, g + z, g + x, n, attrs);
+    });
+  }
+  each_flat(l, begin, end, [=, back = k.map2_back](size_t n, int64_t x, int64_t y, int64_t z) {
+    float *dx = want_x ? g + x : nullptr, *const dy = want_y ? g + y : nullptr;
+    if (dx && dy && (x < y ? y - x : x - y) < static_cast<int64_t>(n)) {
+      back(v + x, v + y, v + z, g + z, dx, nullptr, n, attrs);  // the same memory (x * x): one after the other
       dx = nullptr;
     }
-    k.map2_back(v + x, v + y, v + z, g + z, dx, dy, n, attrs);
-  }
+    back(v + x, v + y, v + z, g + z, dx, dy, n, attrs);
+  });
 }
 
 void CpuExecutor::back_per_node(const Launch& l) {

@@ -112,13 +112,15 @@ void CpuExecutor::run_range(const Launch& l, uint32_t begin, uint32_t end) {
     const size_t size = graph_.sig_number(l.sig).size;
     return run_tile(l, begin * size, end * size);
   }
-  float* base = graph_.values_arena.base();
-  for (uint32_t i = begin; i < end; ++i) {
-    const Item it = item(l, i);
-    const float* x = base + argument(l, o[0], i);
-    if (unary) k.map1(x, base + it.out, it.sig->size, attrs);
-    else k.map2(x, base + argument(l, o[1], i), base + it.out, it.sig->size, attrs);
-  }
+  float* const base = graph_.values_arena.base();
+  if (unary)
+    each_flat(l, begin, end, [=, map = k.map1](size_t n, int64_t x, int64_t, int64_t z) {
+      map(base + x, base + z, n, attrs);
+    });
+  else
+    each_flat(l, begin, end, [=, map = k.map2](size_t n, int64_t x, int64_t y, int64_t z) {
+      map(base + x, base + y, base + z, n, attrs);
+    });
 }
 
 void CpuExecutor::run_binary(const Launch& l) {
