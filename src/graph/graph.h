@@ -277,10 +277,13 @@ class Graph : public Generations {
   uint32_t tables_;  // number of the tables of signatures, sites and value numbers
   uint32_t most_signatures_ = tuning::kMostSignatures, graphs_kept_ = 0;
   uint32_t epoch_ = 1;
-  bool contradicted_ = false;          // an edge was recorded that the phases do not allow for
-  bool counted_ = true;                // the next two, and the buckets' stats, are right
-  uint32_t unread_ = 0, pending_ = 0;  // pending nodes (no leaves, no views): without reader; all
-  uint32_t no_grad_ = 0;               // nodes (likewise) that take no gradient
+  // Pending nodes (no leaves, no views) without reader. Not beside pending_: a load of both at once, right
+  // after a store to this one, waits for the store.
+  uint32_t unread_ = 0;
+  bool contradicted_ = false;  // an edge was recorded that the phases do not allow for
+  bool counted_ = true;        // unread_, pending_ and the buckets' stats are right
+  uint32_t pending_ = 0;       // all of them
+  uint32_t no_grad_ = 0;       // nodes (likewise) that take no gradient
 };
 
 }  // namespace dyc
