@@ -17,6 +17,7 @@ import argparse
 import json
 import math
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
@@ -117,19 +118,27 @@ class Decoder:
             pc.add_lookup_parameters((WORDS, HIDDEN)),
         )
         self.W, self.b = pc.add_parameters((WORDS, HIDDEN)), pc.add_parameters(WORDS)
+        self.softmax = dy.StandardSoftmaxBuilder(HIDDEN, WORDS, pc)
+        self.draws = random.Random(1)
 
     def decode(self, start: int) -> list[int]:
         state, words = self.lstm.initial_state(), [start]
         for _ in range(STEPS):
             state = state.add_input(self.rows[words[-1]])
-            scores = self.dy.affine_transform([self.b, self.W, state.output()])
-            word = self.choose(scores)
+            word = self.choose(state.output())
             if word < 0:
                 break
             words.append(word)
         return words
 
-    def choose(self, scores: Any) -> int:
+    def run(self) -> list[int]:
+        """How many words each instance has chosen."""
+        return [len(words) - 1 for words in self.dy.batch_map(self.decode, list(range(INSTANCES)))]
+
+    def scores(self, h: Any) -> Any:
+        return self.dy.affine_transform([self.b, self.W, h])
+
+    def choose(self, h: Any) -> int:
         raise NotImplementedError
 
     def count(self) -> dict[str, float]:
@@ -138,7 +147,7 @@ class Decoder:
             self.dy.renew_cg()
             self.dy._core.reset_timing()
             start = self.dy._core.timing()
-            lengths = [len(words) - 1 for words in self.dy.batch_map(self.decode, list(range(INSTANCES)))]
+            lengths = self.run()
             end = self.dy._core.timing()
         told = {
             name: float(end[f"device_{name}"] - start[f"device_{name}"]) for name in ("uploads", "downloads")
@@ -152,27 +161,70 @@ class Decoder:
 
 
 class Greedy(Decoder):
-    def choose(self, scores: Any) -> int:
-        return int(scores.npvalue().argmax())
+    def choose(self, h: Any) -> int:
+        return int(self.scores(h).npvalue().argmax())
 
 
 class Sampling(Decoder):
     """By the CPU's stream of the instance."""
 
-    def choose(self, scores: Any) -> int:
-        shares = self.dy.softmax(scores).npvalue().cumsum()
+    def choose(self, h: Any) -> int:
+        shares = self.dy.softmax(self.scores(h)).npvalue().cumsum()
         return min(int(shares.searchsorted(self.dy.instance_rng().random() * shares[-1])), WORDS - 1)
+
+
+class Subtracting(Decoder):
+    """As DyNet's tutorials sample."""
+
+    def choose(self, h: Any) -> int:
+        return self.draw(self.dy.softmax(self.scores(h)).vec_value())
+
+    def draw(self, shares: list[float]) -> int:
+        left = self.draws.random()
+        word = 0
+        while left > shares[word] and word < WORDS - 1:
+            left -= shares[word]
+            word += 1
+        return word
+
+
+class Gumbel(Decoder):
+    def choose(self, h: Any) -> int:
+        return int((self.scores(h) + self.dy.random_gumbel(WORDS)).npvalue().argmax())
+
+
+class Drawing(Decoder):
+    """By the function that the package has for it."""
+
+    def choose(self, h: Any) -> int:
+        return int(self.softmax.sample(h))
+
+
+class SideBySide(Subtracting):
+    """A loop over steps, in each of which loops over instances record, and then read, without batch_map."""
+
+    def run(self) -> list[int]:
+        states = [self.lstm.initial_state() for _ in range(INSTANCES)]
+        words = list(range(INSTANCES))
+        for _ in range(STEPS):
+            states = [state.add_input(self.rows[word]) for state, word in zip(states, words)]
+            shares = [self.dy.softmax(self.scores(state.output())) for state in states]
+            words = [self.draw(each.vec_value()) for each in shares]
+        return [STEPS] * INSTANCES
 
 
 class EarlyExit(Decoder):
     """Ends when a score is high enough, which chance decides."""
 
-    def choose(self, scores: Any) -> int:
-        share = self.dy.logistic(self.dy.pick(scores, 0)).value()
+    def choose(self, h: Any) -> int:
+        share = self.dy.logistic(self.dy.pick(self.scores(h), 0)).value()
         return -1 if share > 1.5 * self.dy.instance_rng().random() else 1
 
 
-DECODERS: dict[str, type[Decoder]] = {"greedy": Greedy, "sampling": Sampling, "early exit": EarlyExit}
+DECODERS: dict[str, type[Decoder]] = {
+    "greedy": Greedy, "sampling": Sampling, "subtracting": Subtracting, "gumbel": Gumbel,
+    "drawing": Drawing, "side by side": SideBySide, "early exit": EarlyExit,
+}  # fmt: skip
 
 
 def count_decoders() -> dict[str, dict[str, float]]:

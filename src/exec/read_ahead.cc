@@ -44,13 +44,14 @@ void ReadAhead::find_site(Graph& graph, NodeId id, NodeId end, size_t most) {
 }
 
 // A value is settled when nothing that the script can do, short of an input's set(), changes it before it is
-// computed.
+// computed. Rows that were looked up before the node that is read count as those of now: DyNet computes what
+// was recorded before it.
 bool ReadAhead::unsettled(Graph& graph, NodeId id) const {
   const Node& n = graph.node(id);
   const bool computed = graph.offsets()[id] >= 0;
   if (n.flags & Node::leaf) return graph.is_parameter(id) ? !graph.parameter_use(id).pinned : !computed;
   if (computed) return false;
-  if (n.n_args == 0) return op_info(graph.sig(id).op).meta->kind == OpKind::lookup;
+  if (n.n_args == 0) return id > nodes_.front() && op_info(graph.sig(id).op).meta->kind == OpKind::lookup;
   const auto is_unsettled = [&](NodeId arg) {
     if (arg >= first_) return unsettled_[arg - first_] != 0;
     return graph.is_parameter(arg) && !graph.parameter_use(arg).pinned;

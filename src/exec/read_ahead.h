@@ -13,8 +13,9 @@ namespace dyc {
 class ReadAhead {
  public:
   // `id` is read and not computed yet. Returns it, and nodes of its site in [id, end) that would have the
-  // same values if they were computed later: none that needs a table's row or a parameter which the graph has
-  // not read yet. All nodes below `first_pending` are computed. Ascending; valid until the next call.
+  // same values if they were computed later: none that needs a parameter which the graph has not read yet, or
+  // a table's row that was looked up after `id`. All nodes below `first_pending` are computed. Ascending;
+  // valid until the next call.
   std::span<const NodeId> nodes(Graph& graph, NodeId id, NodeId first_pending, NodeId end);
 
  private:

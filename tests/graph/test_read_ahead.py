@@ -90,6 +90,21 @@ def test_a_row_that_changes_between_reads_counts(dy: Any) -> None:
     assert [d.value() for d in doubled] == [2.0, 2.0, 20.0, 20.0]
 
 
+def test_rows_looked_up_before_the_first_read_are_those_of_then(dy: Any) -> None:
+    """DyNet computes what was recorded before the value that is read; so these are read ahead."""
+    model = dy.ParameterCollection()
+    table = model.add_lookup_parameters((64, 1), init=1.0)
+    dy.renew_cg()
+    rows = [table[i] for i in range(64)]
+    doubled = [row * 2 for row in rows]
+    before = flushes(dy)
+    assert [doubled[0].value(), doubled[1].value()] == [2.0, 2.0]
+    for i in range(64):
+        table.init_row(i, [10.0])
+    assert [d.value() for d in doubled[2:33]] == [2.0] * 31
+    assert flushes(dy) - before == 2
+
+
 def test_random_draws_keep_their_order(dy: Any) -> None:
     """The third noise is not drawn when the second is read: a parameter drawn in between would differ."""
 

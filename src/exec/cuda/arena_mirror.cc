@@ -16,16 +16,6 @@ bool is_before(const ArenaRange& a, const ArenaRange& b) {
   return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
 }
 
-void sort_parts(std::vector<ArenaRange>& parts) { std::sort(parts.begin(), parts.end(), is_before); }
-
-// Is it one of these, or the beginning of one? They ascend.
-bool contains(const std::vector<ArenaRange>& parts, ArenaRange part) {
-  const auto after =
-      std::upper_bound(parts.begin(), parts.end(), part.begin,
-                       [](int64_t begin, const ArenaRange& other) { return begin < other.begin; });
-  return after != parts.begin() && std::prev(after)->begin == part.begin && std::prev(after)->end >= part.end;
-}
-
 // Of an arena, in ascending order; those with small gaps between them are downloaded as one.
 void download(cuda::Backend& backend, const std::vector<ArenaRange>& parts, float* host,
               cuda::Backend::Address device) {
@@ -75,7 +65,7 @@ void ArenaMirror::ran(uint32_t begin, uint32_t end) {
   fetched_.resize(end);
   std::fill(fetched_.begin() + begin, fetched_.end(), 0);
   launches_run_ = end;
-  expected_.erase(expected_.lower_bound(begin), expected_.end());
+  reads_.forget_from(begin);
 }
 
 void ArenaMirror::upload_until(int64_t offset) {
@@ -107,49 +97,26 @@ void ArenaMirror::upload_from_host(ArenaRange r) {
 }
 
 void ArenaMirror::fetch_values(uint32_t launch, int64_t offset, size_t floats) {
-  if (fetched_[launch] || fetch_expected(launch, offset, floats)) return;
-  const auto lock = device_.lock();
+  if (fetched_[launch]) return;
   const Launch& l = plan_.launches[launch];
-  if (l.total <= kFetchWhole) {
-    offset = l.out;
-    floats = static_cast<size_t>(l.total);
-    fetched_[launch] = 1;
-  }
+  std::vector<ArenaRange> parts;
+  if (l.total <= kFetchWhole) parts = {{l.out, l.out + l.total}};
+  else parts = reads_.ask(launch, {offset, offset + static_cast<int64_t>(floats)});
+  if (parts.empty()) return;
+  DeviceLock lock;
   try {
-    device_.backend().download(graph_.values_arena.base() + offset,
-                               values_memory_->address() + bytes_of(offset), floats * sizeof(float));
+    lock = device_.lock();
+    download(device_.backend(), parts, graph_.values_arena.base(), values_memory_->address());
   } catch (...) {
-    fetched_[launch] = 0;
+    reads_.forget_from(launch);
     device_.rethrow();
   }
+  fetched_[launch] = l.total <= kFetchWhole;
 }
 
 void ArenaMirror::expect_read(uint32_t launch, int64_t offset, size_t floats) {
-  if (fetched_[launch] || plan_.launches[launch].total <= kFetchWhole) return;
-  ExpectedReads& reads = expected_[launch];
-  const ArenaRange part{offset, offset + static_cast<int64_t>(floats)};
-  if (!contains(reads.fetched, part)) reads.next.push_back(part);
-}
-
-// False: the read was not expected.
-bool ArenaMirror::fetch_expected(uint32_t launch, int64_t offset, size_t floats) {
-  const auto found = expected_.find(launch);
-  if (found == expected_.end()) return false;
-  auto& [next, fetched] = found->second;
-  const ArenaRange part{offset, offset + static_cast<int64_t>(floats)};
-  if (contains(fetched, part)) return true;
-  sort_parts(next);
-  if (!contains(next, part)) return false;
-  const auto lock = device_.lock();
-  try {
-    download(device_.backend(), next, graph_.values_arena.base(), values_memory_->address());
-  } catch (...) {
-    device_.rethrow();
-  }
-  const auto middle = fetched.insert(fetched.end(), next.begin(), next.end());
-  std::inplace_merge(fetched.begin(), middle, fetched.end(), is_before);
-  next.clear();
-  return true;
+  if (!fetched_[launch] && plan_.launches[launch].total > kFetchWhole)
+    reads_.expect(launch, {offset, offset + static_cast<int64_t>(floats)});
 }
 
 ArenaMirror::Memory ArenaMirror::input_at(int64_t offset, int64_t* begin) const {
@@ -180,7 +147,7 @@ void ArenaMirror::cut_back(uint32_t launches) {
   mapped_launches_ = std::min(mapped_launches_, launches);
   launches_run_ = std::min(launches_run_, launches);
   if (fetched_.size() > launches) fetched_.resize(launches);
-  expected_.erase(expected_.lower_bound(launches), expected_.end());
+  reads_.forget_from(launches);
   const int64_t top = graph_.values_arena.top();
   uploaded_until_ = std::min(uploaded_until_, top);
   inputs_.erase(inputs_.lower_bound(top), inputs_.end());
@@ -215,7 +182,7 @@ void ArenaMirror::set_gradient(int64_t offset, float value) {
 
 void ArenaMirror::fetch_gradients(std::vector<ArenaRange> ranges) {
   const auto lock = device_.lock();
-  sort_parts(ranges);
+  std::sort(ranges.begin(), ranges.end(), is_before);
   try {
     download(device_.backend(), ranges, graph_.grads_arena.base(), gradients_memory_->address());
   } catch (...) {

@@ -7,14 +7,9 @@
 #include <vector>
 
 #include "exec/cuda/cuda_device.h"
-#include "plan/launch.h"
+#include "exec/cuda/launch_reads.h"
 
 namespace dyc {
-
-// Part of an arena, as offsets in floats.
-struct ArenaRange {
-  int64_t begin, end;
-};
 
 class ArenaMirror {
  public:
@@ -31,7 +26,7 @@ class ArenaMirror {
   // Launches [begin, end) are about to run; ran(): they have.
   void upload_for(uint32_t begin, uint32_t end);
   void ran(uint32_t begin, uint32_t end);
-  // Does the host have all results of the launch?
+  // Does the host have all results of the launch, which is small?
   bool is_fetched(uint32_t launch) const { return fetched_[launch]; }
   void fetch_values(uint32_t launch, int64_t offset, size_t floats);
   // This part of its results is fetched with the others of which this was said.
@@ -59,7 +54,6 @@ class ArenaMirror {
   void upload_until(int64_t offset);
   void skip_gradient_slots();
   void reserve_values();
-  bool fetch_expected(uint32_t launch, int64_t offset, size_t floats);
 
   Graph& graph_;
   Plan& plan_;
@@ -75,11 +69,8 @@ class ArenaMirror {
     bool fetched;
   };
   std::map<int64_t, DeviceInput> inputs_;  // by offset
-  std::vector<uint8_t> fetched_;           // per launch: the host has all results
-  struct ExpectedReads {
-    std::vector<ArenaRange> next, fetched;  // `fetched` ascends
-  };
-  std::map<uint32_t, ExpectedReads> expected_;  // by launch
+  std::vector<uint8_t> fetched_;           // per launch: it was downloaded whole
+  LaunchReads reads_{plan_};               // of larger launches
 };
 
 }  // namespace dyc
