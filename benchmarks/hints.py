@@ -3,12 +3,21 @@
 Each program trains in two processes, without hints and with them, that take turns in short slices over
 the same batches. Printed are the ratios of both, by the clock and by processor time, and their geometric
 means. The first losses of both must be the same bits.
+
+With --coverage: which share of the ops were recorded by hints (regions, walks, memos), which by steps of
+builders outside of these, and what kept the rest out. Programs may be scripts there, with their arguments:
+"path/to/train.py --epochs 1". A script counts from its start, with what it records to learn.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
+import shlex
+import signal
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -17,7 +26,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "examples"))
 
-from turns import Measured, Worker, machine, mean, show, take_turns  # noqa: E402
+from dynet_compat.hints.coverage import LEARNING, REFUSED, SINGLE, SLOWER  # noqa: E402
+from turns import WORKER, Measured, Worker, machine, mean, show, take_turns  # noqa: E402
 
 PROGRAMS = sorted(path.stem for path in (HERE / "written").glob("*.py"))
 
@@ -41,9 +51,71 @@ def gain(row: Measured, clock: str) -> float | None:
     return hinted / off if off and hinted else None
 
 
+def coverage(program: str, hidden: int, args: argparse.Namespace) -> dict[str, float]:
+    """Shares of the ops of a run with hints, in percent, by what recorded them or kept them out."""
+    command, requests = shlex.split(program), None
+    if command[0].endswith(".py"):
+        script = Path(command[0]).resolve()
+        command = ["-m", "dynet_compat", "run", str(script), *command[1:]]
+        folder, limit = script.parent, args.seconds
+    else:
+        command = [str(WORKER), program, "--hidden", str(hidden), "--batch", str(args.batch)]
+        command += ["--pool", str(args.pool), "--dynet-seed", "1"]
+        requests = f"0 {args.pool} {args.slice:g}\n\n"
+        folder, limit = HERE, None
+    settings = {"DYNET_COMPAT_HINTS": "eager", "DYNET_COMPAT_REPORT": "lines"}
+    settings["DYNET_COMPAT_THREADS"] = str(args.threads)
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=folder, env={**os.environ, **settings}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        _, report = process.communicate(requests, timeout=limit)
+    except subprocess.TimeoutExpired:  # the script ends as by Ctrl-C
+        process.send_signal(signal.SIGINT)
+        _, report = process.communicate()
+    if "[dynet] hints:" not in report:
+        raise RuntimeError(f"exit status {process.returncode}: {report[-800:].strip()}")
+    return shares(report)
+
+
+def shares(report: str) -> dict[str, float]:
+    """Of the lines that DYNET_COMPAT_REPORT=lines prints."""
+    found = re.search(r"(\d+) % of all ops \((\d+) % by steps of builders", report)
+    by_hints, by_builders = map(float, found.groups()) if found else (0.0, 0.0)
+    result = {"hints": by_hints, "builders": by_builders}
+    line = re.search(r"recorded one by one: .*", report)
+    for kind in (SLOWER, SINGLE, LEARNING, REFUSED):
+        share = re.search(rf"(\d+) % {re.escape(kind)}[,;]", line.group()) if line else None
+        result[kind] = (100 - by_hints - by_builders) * (float(share.group(1)) if share else 0) / 100
+    return result
+
+
+def print_coverage(args: argparse.Namespace) -> int:
+    names = ("hints", "builders", SLOWER, SINGLE, LEARNING, REFUSED)
+    print("shares of all recorded ops, in percent; those recorded one by one by their reasons:")
+    for column, name in zip("abcd", names[2:]):
+        print(f"  {column}: {name}")
+    heads = ["hints", "builders", *"abcd"]
+    print(f"{'program':32} {'hidden':>6} " + " ".join(f"{head:>8}" for head in heads))
+    failed = False
+    for hidden in args.hidden:
+        for program in args.programs:
+            try:
+                row = coverage(program, hidden, args)
+            except RuntimeError as error:
+                failed = True
+                print(f"{program[-32:]:32} failed: {error}", file=sys.stderr)
+                continue
+            figures = " ".join(f"{row[name]:8.0f}" for name in names)
+            print(f"{program[-32:]:32} {hidden:6} {figures}", flush=True)
+    return 1 if failed else 0
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("programs", nargs="*", default=PROGRAMS, help="of written/ or examples/")
+    names = "of written/ or examples/; with --coverage also scripts"
+    parser.add_argument("programs", nargs="*", default=PROGRAMS, help=names)
     parser.add_argument("--hidden", type=int, nargs="+", default=[16, 64])
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--pool", type=int, default=40, help="number of batches to choose from")
@@ -51,7 +123,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--slice", type=float, default=1.0, help="seconds of one turn")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", metavar="FILE", help="write the numbers as JSON")
+    parser.add_argument("--seconds", type=float, default=30, help="after which --coverage ends a script")
+    parser.add_argument("--coverage", action="store_true", help="print shares of recorded ops, and no times")
     args = parser.parse_args(argv)
+    if args.coverage:
+        return print_coverage(args)
     print(f"{'program':20} {'hidden':>6} {'off/s':>9} {'hints/s':>9} {'gain':>6} {'cpu':>6}  losses")
     rows: list[dict[str, Any]] = []
     failed = False

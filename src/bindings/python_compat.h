@@ -133,14 +133,20 @@ inline int remaining_depth() {
 #endif
 }
 
-// Changes with what the class or one of its bases has, and is never that of another class; 0: unknown.
-inline uint32_t type_version(PyTypeObject* type) {
-  static PyObject* const name = PyUnicode_InternFromString("__class__");
-  _PyType_Lookup(type, name);  // gives it one
+// Changes with what the class or one of its bases has, and is never that of another class; 0: unknown, or not
+// asked for since the class changed.
+inline uint32_t last_type_version(PyTypeObject* type) {
 #if PY_VERSION_HEX < 0x030D0000
   if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
 #endif
   return type->tp_version_tag;
+}
+
+// The same, asked for.
+inline uint32_t type_version(PyTypeObject* type) {
+  static PyObject* const name = PyUnicode_InternFromString("__class__");
+  _PyType_Lookup(type, name);  // gives it one
+  return last_type_version(type);
 }
 
 // Levels of recursion that a comprehension takes, besides those of its parts.

@@ -59,9 +59,11 @@ WalkProgram::WalkProgram(PyObject* spec, PyObject* regions) {
   if (spec == Py_None) return;
   const char* text;
   PyObject *names, *cells, *statements;
-  if (!PyArg_ParseTuple(spec, "sO!IO!O!", &text, &PyTuple_Type, &names, &n_slots, &PyTuple_Type, &cells,
-                        &PyTuple_Type, &statements))
+  int late;
+  if (!PyArg_ParseTuple(spec, "sO!IO!O!p", &text, &PyTuple_Type, &names, &n_slots, &PyTuple_Type, &cells,
+                        &PyTuple_Type, &statements, &late))
     throw PythonError();
+  begun = late != 0;
   name = text;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i)
     parameters.emplace_back(PyTuple_GET_ITEM(names, i));

@@ -105,10 +105,11 @@ struct WalkNode {
 
 struct WalkProgram {
   // `spec`: (name, names of parameters ("" where only by place), number of slots, numbers of cells that it
-  // reads, block). `regions`: a dict, name -> region; may be null. Throws PythonError.
+  // reads, block, has it begun). `regions`: a dict, name -> region; may be null. Throws PythonError.
   WalkProgram(PyObject* spec, PyObject* regions);
 
   bool usable = false;
+  bool begun = false;  // the first statements run before the program does: no walk can call the function
   std::string name;
   std::vector<Owned> parameters;
   uint32_t n_slots = 0;        // parameters, then free names, then others

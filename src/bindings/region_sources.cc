@@ -42,15 +42,21 @@ bool SourceReader::read_name(const RegionSource& source, PyObject* dict, PyObjec
 
 // The attribute as Python reads it; the reference is kept until the call ends. The value of a method is the
 // function, which the region calls with the object.
-bool SourceReader::read_attribute(const RegionSource& source, PyObject* base, PyObject** value) {
-  PyObject* found;
-  if (Py_TYPE(base)->tp_getattro != PyObject_GenericGetAttr) return false;
-  if (is_computed(Py_TYPE(base), source.key.get(), &found)) return false;
-  *value = PyObject_GetAttr(base, source.key.get());
+bool SourceReader::read_attribute(uint32_t at, PyObject* base, PyObject** value) {
+  const RegionSource& source = spec_.sources[at];
+  PyTypeObject* type = Py_TYPE(base);
+  ClassSeen& seen = classes_[at];
+  if (!seen.version || seen.version != last_type_version(type)) {
+    seen.version = 0;
+    if (type->tp_getattro != PyObject_GenericGetAttr) return false;
+    if (is_computed(type, source.key.get(), &seen.found)) return false;
+    seen.version = last_type_version(type);
+  }
+  *value = PyObject_GenericGetAttr(base, source.key.get());
   attribute_values_.push_back(Owned::steal(*value));
   if (!*value || !source.method) return *value != nullptr;
   if (!PyMethod_Check(*value)) return false;
-  if (PyMethod_GET_SELF(*value) == base && PyMethod_GET_FUNCTION(*value) == found) *value = found;
+  if (PyMethod_GET_SELF(*value) == base && PyMethod_GET_FUNCTION(*value) == seen.found) *value = seen.found;
   return true;
 }
 
@@ -66,7 +72,7 @@ bool SourceReader::read_parts(ValueParts* parts) {
     if (!base) continue;
     const bool read = !parts->attributes ? read_item(spec_.sources[i], base, value)
                       : dict             ? read_name(spec_.sources[i], dict, value)
-                                         : read_attribute(spec_.sources[i], base, value);
+                                         : read_attribute(i, base, value);
     if (!read) return false;
   }
   parts->version = now;
@@ -129,6 +135,7 @@ bool SourceReader::lists_are_separate() {
 SourceReader::SourceReader(const RegionSpec& spec) : spec_(spec) {
   values.all.resize(spec.sources.size());
   parts_of_.assign(spec.sources.size(), kNone);
+  classes_.resize(spec.sources.size());
   plan();
   if (spec.loop) plan_loop(*spec.loop);
 }

@@ -77,7 +77,7 @@ class SourceReader {
   bool read_one(uint32_t at);
   bool read_parts(ValueParts* parts);
   bool read_name(const RegionSource& source, PyObject* dict, PyObject** value);
-  bool read_attribute(const RegionSource& source, PyObject* base, PyObject** value);
+  bool read_attribute(uint32_t at, PyObject* base, PyObject** value);
   bool read_item(const RegionSource& source, PyObject* base, PyObject** value);
   bool lists_are_separate();
 
@@ -90,6 +90,13 @@ class SourceReader {
   std::vector<uint8_t> fixed_;            // beside the sources
   bool lists_are_fixed_ = true;
   std::vector<Owned> attribute_values_;
+  // Of the object whose attribute a source was last: what the class has by that name; no code runs to read
+  // it.
+  struct ClassSeen {
+    uint32_t version = 0;  // type_version()
+    PyObject* found = nullptr;
+  };
+  std::vector<ClassSeen> classes_;  // beside the sources
 };
 
 }  // namespace dyc::py

@@ -84,7 +84,8 @@ const WalkProgram& Walker::program_of(PyObject* function, const WalkNode& node) 
   if (node.found_in == walk_ && node.code == code) return *node.program;
   const WalkProgram* program = find_program(code);
   if (!program) unknown_ = Owned(function);
-  if (!program || !program->usable || is_monitored(code) || function_builtins(function) != builtins_)
+  if (!program || !program->usable || program->begun || is_monitored(code) ||
+      function_builtins(function) != builtins_)
     refuse("a function that does more than record");
   node.program = program;
   node.code = code;

@@ -52,10 +52,9 @@ class BucketTable {
     Site& s = sites[site];
     if (s.epoch != epoch) {
       s.epoch = epoch;
-      s.buckets.clear();
+      s.first_bucket = kNoEdge;
     }
-    if (round >= s.buckets.size()) s.buckets.resize(round + 1, kNoEdge);
-    uint32_t& b = s.buckets[round];
+    uint32_t& b = round == 0 ? s.first_bucket : later_bucket(s, round, epoch);
     if (b == kNoEdge) {
       b = size();
       buckets_.push_back({site, round, kNoEdge, kNoEdge, {}});
@@ -81,6 +80,14 @@ class BucketTable {
   void clear();
 
  private:
+  static uint32_t& later_bucket(Site& s, uint32_t round, uint32_t epoch) {
+    if (s.later_epoch != epoch) {
+      s.later_epoch = epoch;
+      s.later_buckets.clear();
+    }
+    if (round > s.later_buckets.size()) s.later_buckets.resize(round, kNoEdge);
+    return s.later_buckets[round - 1];
+  }
   void add_edge(uint32_t pred, uint32_t bucket);  // where it has edges already
   std::vector<Bucket> buckets_;
   std::vector<BucketEdge> edges_;

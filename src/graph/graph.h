@@ -5,10 +5,11 @@
 // nodes; tables of signatures and sites, which outlive renewals; BucketTable, ParameterTable, ValueNumbers
 // and Generations, each with its own head comment.
 //
-// Graph has 73 methods and 25 fields: recording, the accessors of a node, and the life of the graph
+// Graph has 75 methods and 25 fields: recording, the accessors of a node, and the life of the graph
 // all work on the same few vectors, and record(), record_cached() and append_nodes() are as fast as they are
 // because nothing lies between them and these vectors.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -100,20 +101,34 @@ class Graph : public Generations {
   NodeId record_cached(const CachedSignature& cached, const NodeId* nodes, const uint32_t* indices,
                        uint32_t n, const Ids& ids);
   NodeId view_cached(uint32_t sig, NodeId x, uint32_t offset, uint32_t value_number);
-  // Finished nodes (ops, lookups, and views of these) to append in bulk. Their buckets are valid in one
-  // epoch.
+  // Where pending nodes are; valid in one epoch.
+  struct Place {
+    uint32_t site, round, bucket;
+  };
+  // Nodes of one site that read nodes of the same places.
+  struct Joining {
+    uint32_t site, n_sources;
+  };
+  // For each of these in their order, the place that its nodes would get if they were recorded one by one:
+  // places[first + i]. `sources`: of one after the other, indices into `places`.
+  void join_buckets(const Joining* joinings, uint32_t n, const uint32_t* sources, Place* places,
+                    uint32_t first);
+  // Finished nodes (ops, lookups, and views of these) to append in bulk.
   struct NodeRange {
-    const Node* nodes;   // `args`: begin of each one's in `args` below; indices are not filled in
+    // `args`: begin of each one's in `args` below, plus `args_at`; `bucket`: index in `places`; indices are
+    // not filled in.
+    const Node* nodes;
     const uint32_t* to;  // node i becomes nodes[to[i]] of append_nodes()
     uint32_t n;
     const uint32_t* args;  // indices into nodes[] of append_nodes()
-    uint32_t n_args;
+    uint32_t n_args, args_at;
+    const Place* places;
   };
   // count_appended() must follow; until then only append_nodes() and methods that record leaves may be
   // called.
   void append_nodes(const NodeRange& range, NodeId* nodes);
   struct BucketCount {
-    uint32_t bucket;
+    uint32_t bucket;  // index in places
     BucketStats stats;
   };
   struct AppendStats {
@@ -122,7 +137,7 @@ class Graph : public Generations {
     uint32_t no_grad = 0;  // that take no gradient
     uint64_t floats = 0;
   };
-  void count_appended(const BucketCount* counts, uint32_t n, const AppendStats& stats);
+  void count_appended(const BucketCount* counts, uint32_t n, const Place* places, const AppendStats& stats);
   void fill_ids(NodeId id, const Ids& ids) { set_ids(&nodes_[id], ids); }
   // To be called for arguments of appended nodes that are not appended nodes themselves.
   void note_read(NodeId id) {
@@ -242,6 +257,13 @@ class Graph : public Generations {
   NodeId append_cached(const CachedSignature& cached, const NodeId* args, uint32_t n_args, const Ids& ids);
   void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
   void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);
+  // A node of this site and phase reads a pending one: its round.
+  void delay(uint32_t* round, uint32_t site, uint32_t phase, uint32_t read_site, uint32_t read_round) {
+    const uint32_t p = sites_.phase(read_site);
+    if (p < phase) return;
+    if (p > phase) contradicted_ = true;
+    *round = std::max(*round, read_round + (read_site >= site));
+  }
   void mark_read(NodeId id);
   NodeId append(const Node& n, int64_t offset);
   NodeId filled(const Dim& dim, float value);

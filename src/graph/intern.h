@@ -13,7 +13,8 @@ inline uint64_t mix(uint64_t h, uint64_t v) {
 
 class InternTable {
  public:
-  InternTable() : slots_(256, kNone), mask_(255) {}
+  // `slots`: at first, a power of two.
+  explicit InternTable(uint32_t slots = 256) : slots_(slots, kNone), mask_(slots - 1) {}
   static constexpr uint32_t kNone = 0xffffffffu;
 
   // Number of the key, or kNone; `hash` is kept for add().

@@ -109,10 +109,7 @@ void Graph::join_bucket(Node& node, uint32_t size, const NodeId* args, uint32_t 
   for (uint32_t i = 0; i < n; ++i) {
     const Node& a = nodes_[args[i]];
     if (a.flags & Node::leaf || offset_of(args[i]) != kPending) continue;
-    const uint32_t p = sites_.phase(a.site);
-    if (p < phase) continue;
-    if (p > phase) contradicted_ = true;
-    round = std::max(round, a.round + (a.site >= node.site));
+    delay(&round, node.site, phase, a.site, a.round);
   }
   node.round = round;
   node.bucket = buckets_.find(sites_, node.site, round, epoch_);
@@ -125,13 +122,36 @@ void Graph::join_bucket(Node& node, uint32_t size, const NodeId* args, uint32_t 
   }
 }
 
+// As join_bucket() does it, for nodes that are not there yet.
+void Graph::join_buckets(const Joining* joinings, uint32_t n, const uint32_t* sources, Place* places,
+                         uint32_t first) {
+  for (uint32_t i = 0; i < n; ++i) {
+    const Joining& j = joinings[i];
+    const uint32_t phase = sites_.phase(j.site);
+    Place& to = places[first + i];
+    to = {j.site, 0, 0};
+    for (uint32_t k = 0; k < j.n_sources; ++k) {
+      const Place& from = places[sources[k]];
+      delay(&to.round, j.site, phase, from.site, from.round);
+    }
+    to.bucket = buckets_.find(sites_, j.site, to.round, epoch_);
+    for (uint32_t k = 0; k < j.n_sources; ++k) buckets_.connect(places[sources[k]].bucket, to.bucket);
+    sources += j.n_sources;
+  }
+}
+
 void Graph::append_nodes(const NodeRange& range, NodeId* nodes) {
   const uint32_t first = size();
   const auto first_arg = static_cast<uint32_t>(arg_pool_.size());
   for (uint32_t i = 0; i < range.n; ++i) nodes[range.to[i]] = first + i;
   Node* const to = nodes_.extend(range.n);
   std::copy_n(range.nodes, range.n, to);
-  for (uint32_t i = 0; i < range.n; ++i) to[i].args += first_arg;
+  for (uint32_t i = 0; i < range.n; ++i) {
+    const Place& place = range.places[to[i].bucket];
+    to[i].args += first_arg - range.args_at;
+    to[i].round = place.round;
+    to[i].bucket = place.bucket;
+  }
   std::fill_n(offsets_.extend(range.n), range.n, kPending);
   NodeId* const args = arg_pool_.extend(range.n_args);
   for (uint32_t i = 0; i < range.n_args; ++i) args[i] = nodes[range.args[i]];
@@ -140,8 +160,9 @@ void Graph::append_nodes(const NodeRange& range, NodeId* nodes) {
   arg_pool_.advance(range.n_args);
 }
 
-void Graph::count_appended(const BucketCount* counts, uint32_t n, const AppendStats& stats) {
-  for (uint32_t i = 0; i < n; ++i) buckets_[counts[i].bucket].stats.add(counts[i].stats);
+void Graph::count_appended(const BucketCount* counts, uint32_t n, const Place* places,
+                           const AppendStats& stats) {
+  for (uint32_t i = 0; i < n; ++i) buckets_[places[counts[i].bucket].bucket].stats.add(counts[i].stats);
   recorded_floats_ += stats.floats;
   pending_ += stats.nodes;
   unread_ += stats.unread;

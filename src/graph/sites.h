@@ -20,8 +20,10 @@ struct Site {
   bool complete = false;                      // the key holds all producers: no edge can be new
   uint32_t recent[4] = {~0u, ~0u, ~0u, ~0u};  // producers seen lately
   std::vector<uint32_t> producers;
-  std::vector<uint32_t> buckets;  // round -> bucket of the current graph
-  uint32_t epoch = 0;             // graph `buckets` belongs to
+  // Buckets of the current graph: of round 0, which most sites have no other than, and of the rounds from 1.
+  uint32_t first_bucket = 0;
+  uint32_t epoch = 0, later_epoch = 0;  // graphs that these belong to
+  std::vector<uint32_t> later_buckets;
 };
 
 class Sites {

@@ -3,12 +3,14 @@
 //
 // Captured once: the steps (ops with their attributes, arguments as indices into nodes()), the inputs and the
 // placeholders. Learned while recording, in two levels:
-// - SignatureSets, keyed by the signatures and sites of the inputs: the signature and site of each step.
-//   Valid as long as the tables of the graph (Graph::tables()).
-// - Layouts, keyed by the buckets of the inputs, too: the finished nodes, and what they add to the statistics
-//   of the graph. Valid for one epoch of the graph. Such a trace is appended in bulk, without a look at its
-//   steps. A layout also predicts the one that followed it last.
-// Capturing and recording share all of these data, so they are one class of 42 methods and 15 fields.
+// - Layouts, keyed by the signatures and sites of the inputs, and by which of them are pending: the signature
+//   and site of each step, the finished nodes, which of them share buckets, and what they add to the
+//   statistics of the graph. Valid as long as the tables of the graph (Graph::tables()): graph after graph.
+// - Placements, keyed by a layout and the buckets of the inputs: the buckets of the nodes. Valid for one
+// epoch
+//   of the graph, and cheap to make. With one, a trace is appended in bulk, without a look at its steps. A
+//   placement also predicts the one that followed it last.
+// Capturing and recording share all of these data, so they are one class of 43 methods and 18 fields.
 #pragma once
 #include <memory>
 #include <string>
@@ -89,8 +91,7 @@ class Trace {
     bool operator==(const BoundPlaceholder&) const = default;
   };
   struct InputKey {
-    uint32_t words[3] = {};  // 0 beyond n
-    uint32_t n = 0;
+    uint32_t kind = 0, site = 0, value_number = 0, bucket = kNone;  // kNone: not pending
     bool operator==(const InputKey&) const = default;
   };
   bool add(Graph& g, NodeId id);
@@ -105,22 +106,23 @@ class Trace {
   void add_ids(const Graph& g, NodeId id, TraceStep* step);
   bool bind_placeholders(const std::vector<Placeholder>& placeholders);
   void set_indices(const uint32_t* indices);
-  uint32_t signature_set(const Graph& g, const NodeId* inputs, bool* fresh);
+  uint32_t layout(Graph& g, const NodeId* inputs, bool* fresh);
+  void place(Graph& g, const NodeId* inputs, uint32_t layout);
   NodeId record_step(Graph& g, const TraceStep& step);
-  void learn(const Graph& g, uint32_t signature_set);
   template <class F>
   void or_revert(Graph& g, F f);
   void record_all(Graph& g, const NodeId* inputs, const uint32_t* indices);
-  void record_cached(Graph& g, uint32_t signature_set);
-  uint32_t layout(Graph& g, const NodeId* inputs);
-  void learn_layout(const Graph& g, uint32_t layout, uint32_t signature_set);
-  struct BucketLayout;
-  void add_to_stats(BucketLayout* p, const Node& n, uint32_t size);
+  void record_cached(Graph& g, uint32_t layout);
+  void learn(const Graph& g, uint32_t layout);
+  void learn_nodes(const Graph& g, uint32_t layout);
+  uint32_t learn_place(uint32_t index, uint32_t site, uint32_t layout);
+  bool is_pending(uint32_t input) const { return buckets_[input] != kNone; }
+  struct Layout;
+  void add_to_stats(Layout* p, const Node& n, uint32_t size);
   bool find_parameters(const Graph& g);
-  void record_layout(Graph& g, bool parameters_known);
   bool record_predicted(Graph& g, Trace& before, const NodeId* inputs, const InputKey& key,
                         const uint32_t* indices);
-  void append_layout(Graph& g, const BucketLayout& layout);
+  void append_placed(Graph& g, bool parameters_known);
   Graph::Ids ids_of(const TraceStep& s) const { return {words_.data() + s.ids, s.n_ids, s.list}; }
 
   std::vector<TraceStep> steps_;
@@ -140,43 +142,51 @@ class Trace {
   std::vector<NodeId> nodes_;
   std::vector<NodeId> next_inputs_;
   std::vector<uint32_t> key_;
+  std::vector<uint32_t> buckets_;  // of the inputs; kNone: not pending
 
   static uint64_t next_number();  // recording is under the interpreter's lock
   static InputKey input_key(Graph& g, NodeId input);
 
-  struct SignatureSets {
-    uint32_t tables = 0;  // Graph::tables() that they are valid for
-    InternTable keys;
-    std::vector<CachedSignature> cached;  // of each set, for each step; sig kNone: record it in full
-    std::vector<uint8_t> appendable;      // of each set: no step but leaves is recorded in full
-  };
-  SignatureSets sets_;
-
-  struct BucketLayout {
-    uint32_t signature_set = kNone;  // kNone: not learned
-    uint32_t nodes = 0;              // into Layouts::nodes
+  struct Layout {
+    bool appendable = false;  // else recorded step by step, and the rest is not filled in
+    uint32_t nodes = 0;       // into Layouts::nodes
+    uint32_t joins = 0, n_joins = 0, sources = 0;
     uint32_t counts = 0, n_counts = 0;
     Graph::AppendStats stats;
-    // What was recorded right after it: the generation of that trace's layouts, its x and its layout.
+  };
+  struct Layouts {
+    uint32_t tables = 0;  // Graph::tables() that they are valid for
+    InternTable keys;
+    std::vector<Layout> list;
+    std::vector<CachedSignature> cached;  // of each layout, for each step; sig kNone: record it in full
+    // Of each layout: those of Bulk::ops; their buckets are places, those of the inputs and then of `joins`.
+    std::vector<Node> nodes;
+    std::vector<Graph::Joining> joins;
+    std::vector<uint32_t> sources;
+    std::vector<Graph::BucketCount> counts;
+  };
+  Layouts layouts_;
+  std::vector<uint32_t> place_of_;  // scratch of learn_nodes(): of each node, or kNone
+
+  struct Placement {
+    uint32_t layout;
+    uint32_t places;  // into Placements::places
+    // What was recorded right after it: the generation of that trace's placements, its x and its placement.
     uint64_t next_generation = 0;
     InputKey next_input;
     uint32_t next = kNone;
   };
-  struct Layouts {
-    uint32_t epoch = 0;         // Graph::epoch() that they are valid for
-    uint32_t last = kNone;      // the one recorded last
-    uint64_t generation = 0;    // of their numbers: no layouts of before, of any trace, have the same
-    uint64_t used = 0;          // how often layouts were asked for in this epoch
-    bool learn_at_once = true;  // else at the second use (tuning::kLayoutUses)
-    InternTable keys;
-    std::vector<BucketLayout> list;
-    std::vector<Node> nodes;  // of each layout: those of Bulk::ops
-    std::vector<Graph::BucketCount> counts;
+  struct Placements {
+    uint32_t epoch = 0;       // Graph::epoch() that they are valid for, with the layouts' tables
+    uint32_t last = kNone;    // the one recorded last
+    uint64_t generation = 0;  // of their numbers: no placements of before, of any trace, have the same
+    InternTable keys{16};
+    std::vector<Placement> list;
+    std::vector<Graph::Place> places;
   };
-  Layouts layouts_;
+  Placements placements_;
 
-  // How a trace with a layout is recorded: ops, lookups and views of them in bulk, other steps one by one
-  // between.
+  // How a trace is appended: ops, lookups and views of them in bulk, other steps one by one between.
   struct Append {
     uint32_t first, n;      // among Bulk::ops
     uint32_t args, n_args;  // into Bulk::args
@@ -186,8 +196,9 @@ class Trace {
     uint32_t index, uid, role;
   };
   struct Bulk {
-    std::vector<Append> appends;
-    std::vector<uint32_t> ops;  // indices of their nodes
+    std::vector<Append> appends;  // parameters are no steps between
+    std::vector<Append> fresh;    // where some are not in the graph yet: they are
+    std::vector<uint32_t> ops;    // indices of their nodes
     std::vector<uint32_t> args;
     std::vector<Parameter> parameters;
     std::vector<uint32_t> lookups, with_ids;  // steps

@@ -45,8 +45,6 @@ constexpr SegmentRule kSegmentRules[] = {{kLongest, true}, {4, true},         {8
                                          {16, true},       {kLongest, false}, {8, false}};
 
 // ---- traces
-// A bucket layout is learned at its first use if the last epoch had 3 uses for 2 layouts, otherwise at its
-// second.
-constexpr uint32_t kLayoutUses = 3, kLayoutsLearned = 2;
+constexpr size_t kMostLayouts = 256;  // of a trace: above it they are learned again
 
 }  // namespace dyc::tuning

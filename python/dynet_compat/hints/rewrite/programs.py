@@ -40,7 +40,7 @@ _HIDDEN = ".value"  # what a statement evaluates once and uses several times
 WHOLE = ".whole"  # the name of what the core has recorded and returned
 
 Node = tuple[int, int, Any, tuple[Any, ...]]  # kind, number, object, parts
-Spec = tuple[str, tuple[str, ...], int, tuple[int, ...], Node]
+Spec = tuple[str, tuple[str, ...], int, tuple[int, ...], Node, bool]
 
 
 class NotWalkable(Exception):
@@ -64,15 +64,21 @@ class Program:
         node: the function, which is no generator.
         free: names of functions around it that it reads, in the order of its closure.
         placed: the regions: by their first statement, or by the comprehension whose element they are.
+        begun: how many statements have run when the program begins; then no program can call it.
 
     Raises:
         NotWalkable: see there.
     """
 
     def __init__(
-        self, node: ast.FunctionDef, free: Iterable[str], placed: Mapping[ast.AST, PlacedRegion]
+        self,
+        node: ast.FunctionDef,
+        free: Iterable[str],
+        placed: Mapping[ast.AST, PlacedRegion],
+        begun: int = 0,
     ) -> None:
         self.placed = placed
+        self.begun = begun > 0
         a = node.args
         if a.vararg or a.kwarg or a.kwonlyargs:
             raise NotWalkable("parameters of other kinds")
@@ -93,13 +99,13 @@ class Program:
                 raise NotWalkable("it assigns to a name of a function around it")
             self._slot(name)
         try:
-            self.body = self.block(node.body)
+            self.body = self.block(node.body[begun:])
         except RecursionError as error:
             raise NotWalkable("a long expression") from error
 
     def spec(self, qualname: str, code: types.CodeType) -> Spec:
         cells = tuple(map(code.co_freevars.index, self.free))
-        return qualname, self.by_name, self.count, cells, self.body
+        return qualname, self.by_name, self.count, cells, self.body, self.begun
 
     def _slot(self, name: str) -> int:
         if name not in self.slots:

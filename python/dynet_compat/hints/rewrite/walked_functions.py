@@ -55,7 +55,7 @@ class WalkedFunctions:
 
     def _computes(self, node: ast.FunctionDef) -> bool:
         """Is there such a call in a statement that always runs, of no function of the module?"""
-        for s in node.body:
+        for s in node.body[_begun(node) :]:
             inside = nodes_of(s)
             if isinstance(s, (ast.Assign, ast.Expr, ast.Return)):
                 called = [n.func for n in inside if isinstance(n, ast.Call)]
@@ -87,7 +87,7 @@ class WalkedFunctions:
     def _program(self, qualname: str, node: ast.FunctionDef) -> Optional[programs.Program]:
         free = programs.free_names(self.module, qualname, node)
         try:
-            return programs.Program(node, free, self.writer.placed.get(node, {}))
+            return programs.Program(node, free, self.writer.placed.get(node, {}), _begun(node))
         except programs.NotWalkable:
             return None
 
@@ -97,7 +97,7 @@ class WalkedFunctions:
         for _, node, program, head in self.described:
             if head:
                 changed.add(node.lineno)
-                after = ast.get_docstring(node, clean=False) is not None
+                after = _begun(node) or ast.get_docstring(node, clean=False) is not None
                 new = programs.head(head, program, UNBOUND)
                 node.body[after:after] = [locate(s, node.body[0]) for s in new]
         return changed
@@ -108,6 +108,24 @@ class WalkedFunctions:
         for _, node, _, head in self.described:
             if head:
                 _pass_on_results(node, head)
+
+
+def _begun(node: ast.FunctionDef) -> int:
+    """How many statements the function begins with that start a graph, with its docstring; 0: none. They run
+    before the core is asked."""
+    first = n = int(ast.get_docstring(node, clean=False) is not None)
+    while n < len(node.body) and _starts_graph(node.body[n]):
+        n += 1
+    return n if n > first else 0
+
+
+def _starts_graph(statement: ast.stmt) -> bool:
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call):
+        return False
+    values = [*call.args, *(k.value for k in call.keywords)]
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    return name == "renew_cg" and all(isinstance(value, ast.Constant) for value in values)
 
 
 def _pass_on_results(node: ast.FunctionDef, head: str) -> None:
