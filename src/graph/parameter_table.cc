@@ -4,14 +4,14 @@
 
 namespace dyc {
 
-void ParameterTable::adopt(const std::shared_ptr<Storage>& storage) {
+void ParameterTable::adopt(std::shared_ptr<Storage> storage) {
   const uint32_t uid = storage->uid;
   if (uid >= slots_.size()) slots_.resize(uid + 16);
   Slot& slot = slots_[uid];
   slot.epoch = epoch_;
   slot.storage = static_cast<uint32_t>(storages_.size());
   std::fill(std::begin(slot.node), std::end(slot.node), kNone);
-  storages_.push_back(storage);
+  storages_.push_back(std::move(storage));
 }
 
 void ParameterTable::pin(ParameterUse& use) {

@@ -6,6 +6,7 @@
 #pragma once
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/arena.h"
@@ -48,6 +49,10 @@ class ParameterTable {
   // Keeps the storage for as long as this graph.
   void use(const std::shared_ptr<Storage>& storage) {
     if (!uses(storage->uid)) adopt(storage);
+  }
+  // The same, without counting its users twice.
+  void use(std::shared_ptr<Storage>&& storage) {
+    if (!uses(storage->uid)) adopt(std::move(storage));
   }
   Storage& storage(uint32_t uid) { return *storages_[slots_[uid].storage]; }
   const std::shared_ptr<Storage>& shared_storage(uint32_t uid) { return storages_[slots_[uid].storage]; }
@@ -117,7 +122,7 @@ class ParameterTable {
   void revert(uint32_t n, NodeId nodes, int64_t top);
 
  private:
-  void adopt(const std::shared_ptr<Storage>& storage);
+  void adopt(std::shared_ptr<Storage> storage);
 
   Arena& values_;
   std::vector<ParameterUse> all_;

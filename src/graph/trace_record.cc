@@ -113,8 +113,10 @@ NodeId Trace::record_step(Graph& g, const TraceStep& s) {
     case TraceStep::lookup:
       return g.lookup(storage(s), ids_of(s), attrs[1]);
     case TraceStep::parameter: {
-      const NodeId known = g.parameters.find(storages_[s.storage].uid, attrs[0]);
-      return known != kNone ? known : g.parameter(storage(s), attrs[0]);
+      const uint32_t uid = storages_[s.storage].uid;
+      if (!g.parameters.uses(uid)) g.parameters.use(storage(s));
+      const NodeId known = g.parameters.node(uid, attrs[0]);
+      return known != kNone ? known : g.parameter(g.parameters.shared_storage(uid), attrs[0]);
     }
     case TraceStep::constant: {
       float value;
