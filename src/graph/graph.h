@@ -102,7 +102,7 @@ class Graph : public Generations {
                        uint32_t n, const Ids& ids);
   NodeId view_cached(uint32_t sig, NodeId x, uint32_t offset, uint32_t value_number);
   // Where pending nodes are; valid in one epoch.
-  struct Place {
+  struct JoinedBucket {
     uint32_t site, round, bucket;
   };
   // Nodes of one site that read nodes of the same places.
@@ -111,7 +111,7 @@ class Graph : public Generations {
   };
   // For each of these in their order, the place that its nodes would get if they were recorded one by one:
   // places[first + i]. `sources`: of one after the other, indices into `places`.
-  void join_buckets(const Joining* joinings, uint32_t n, const uint32_t* sources, Place* places,
+  void join_buckets(const Joining* joinings, uint32_t n, const uint32_t* sources, JoinedBucket* places,
                     uint32_t first);
   // Finished nodes (ops, lookups, and views of these) to append in bulk.
   struct NodeRange {
@@ -122,7 +122,7 @@ class Graph : public Generations {
     uint32_t n;
     const uint32_t* args;  // indices into nodes[] of append_nodes()
     uint32_t n_args, args_at;
-    const Place* places;
+    const JoinedBucket* places;
   };
   // count_appended() must follow; until then only append_nodes() and methods that record leaves may be
   // called.
@@ -137,7 +137,8 @@ class Graph : public Generations {
     uint32_t no_grad = 0;  // that take no gradient
     uint64_t floats = 0;
   };
-  void count_appended(const BucketCount* counts, uint32_t n, const Place* places, const AppendStats& stats);
+  void count_appended(const BucketCount* counts, uint32_t n, const JoinedBucket* places,
+                      const AppendStats& stats);
   void fill_ids(NodeId id, const Ids& ids) { set_ids(&nodes_[id], ids); }
   // To be called for arguments of appended nodes that are not appended nodes themselves.
   void note_read(NodeId id) {

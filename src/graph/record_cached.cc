@@ -123,15 +123,15 @@ void Graph::join_bucket(Node& node, uint32_t size, const NodeId* args, uint32_t 
 }
 
 // As join_bucket() does it, for nodes that are not there yet.
-void Graph::join_buckets(const Joining* joinings, uint32_t n, const uint32_t* sources, Place* places,
+void Graph::join_buckets(const Joining* joinings, uint32_t n, const uint32_t* sources, JoinedBucket* places,
                          uint32_t first) {
   for (uint32_t i = 0; i < n; ++i) {
     const Joining& j = joinings[i];
     const uint32_t phase = sites_.phase(j.site);
-    Place& to = places[first + i];
+    JoinedBucket& to = places[first + i];
     to = {j.site, 0, 0};
     for (uint32_t k = 0; k < j.n_sources; ++k) {
-      const Place& from = places[sources[k]];
+      const JoinedBucket& from = places[sources[k]];
       delay(&to.round, j.site, phase, from.site, from.round);
     }
     to.bucket = buckets_.find(sites_, j.site, to.round, epoch_);
@@ -147,7 +147,7 @@ void Graph::append_nodes(const NodeRange& range, NodeId* nodes) {
   Node* const to = nodes_.extend(range.n);
   std::copy_n(range.nodes, range.n, to);
   for (uint32_t i = 0; i < range.n; ++i) {
-    const Place& place = range.places[to[i].bucket];
+    const JoinedBucket& place = range.places[to[i].bucket];
     to[i].args += first_arg - range.args_at;
     to[i].round = place.round;
     to[i].bucket = place.bucket;
@@ -160,7 +160,7 @@ void Graph::append_nodes(const NodeRange& range, NodeId* nodes) {
   arg_pool_.advance(range.n_args);
 }
 
-void Graph::count_appended(const BucketCount* counts, uint32_t n, const Place* places,
+void Graph::count_appended(const BucketCount* counts, uint32_t n, const JoinedBucket* places,
                            const AppendStats& stats) {
   for (uint32_t i = 0; i < n; ++i) buckets_[places[counts[i].bucket].bucket].stats.add(counts[i].stats);
   recorded_floats_ += stats.floats;

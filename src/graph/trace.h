@@ -182,7 +182,7 @@ class Trace {
     uint64_t generation = 0;  // of their numbers: no placements of before, of any trace, have the same
     InternTable keys{16};
     std::vector<Placement> list;
-    std::vector<Graph::Place> places;
+    std::vector<Graph::JoinedBucket> places;
   };
   Placements placements_;
 

@@ -75,7 +75,7 @@ void Trace::place(Graph& g, const NodeId* inputs, uint32_t layout) {
     p.places.clear();
   }
   const auto fits = [&](const Placement& last) {
-    const Graph::Place* places = p.places.data() + last.places;
+    const Graph::JoinedBucket* places = p.places.data() + last.places;
     for (uint32_t i = 0; i < n_inputs(); ++i)
       if (places[i].bucket != buckets_[i]) return false;
     return last.layout == layout;
@@ -90,7 +90,7 @@ void Trace::place(Graph& g, const NodeId* inputs, uint32_t layout) {
   const size_t first = p.places.size();
   p.list.push_back({layout, static_cast<uint32_t>(first), 0, {}, kNone});
   p.places.resize(first + n_inputs() + l.n_joins);
-  Graph::Place* places = p.places.data() + first;
+  Graph::JoinedBucket* places = p.places.data() + first;
   for (uint32_t i = 0; i < n_inputs(); ++i) {
     const Node& n = g.node(inputs[i]);
     places[i] = {n.site, n.round, buckets_[i]};
@@ -255,7 +255,7 @@ bool Trace::find_parameters(const Graph& g) {
 void Trace::append_placed(Graph& g, bool parameters_known) {
   const Placement& placement = placements_.list[placements_.last];
   const Layout& layout = layouts_.list[placement.layout];
-  const Graph::Place* places = placements_.places.data() + placement.places;
+  const Graph::JoinedBucket* places = placements_.places.data() + placement.places;
   const Node* nodes = layouts_.nodes.data() + layout.nodes;
   const CachedSignature* known = layouts_.cached.data() + placement.layout * steps_.size();
   for (const uint32_t i : bulk_.lookups)
