@@ -10,6 +10,7 @@
 
 #include "bindings/compute.h"
 #include "bindings/owned.h"
+#include "bindings/region_walk_draws.h"
 
 namespace dyc::py {
 
@@ -77,7 +78,9 @@ struct WalkNode {
     transduce,
     output,
     h,
-    s
+    s,
+    get,
+    insert
   };
   enum RegionFlags : uint32_t { returns = 1, alone = 2, expression = 4 };
   Kind kind = constant;
@@ -92,7 +95,13 @@ struct WalkNode {
     const void* of = nullptr;  // a type; of a call, the object whose method was found
     PyObject* function = nullptr;
   };
-  mutable Known known, value;         // value: of the attribute of an object
+  mutable Known known, value;  // value: of the attribute of an object
+  struct KnownDrawer {
+    uint64_t walk = 0;
+    PyObject* of = nullptr;
+    Drawer found;
+  };
+  mutable KnownDrawer drawer;         // call: what draws random numbers of it
   mutable uint64_t versions[2] = {};  // global: of the two dicts that the name was looked for in
   // call: the function of the API that it was found to be, and what that records
   mutable Owned recorder;

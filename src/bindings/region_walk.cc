@@ -2,7 +2,6 @@
 #include "bindings/region_walk.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "bindings/python_compat.h"
 #include "bindings/region_walk_log.h"
@@ -12,23 +11,6 @@ namespace dyc::py {
 namespace {
 
 PyTypeObject* const kIterators[] = {&PyZip_Type, &PyEnum_Type, &PyReversed_Type, &PyRange_Type};
-// Python's own function of this name; null: the script has put another one there.
-PyObject* builtin(const char* name) {
-  PyObject* found = PyDict_GetItemString(PyEval_GetBuiltins(), name);
-  const auto* f = reinterpret_cast<PyCFunctionObject*>(found);
-  const bool own = found && PyCFunction_CheckExact(found) && std::strcmp(f->m_ml->ml_name, name) == 0 &&
-                   f->m_module && PyUnicode_Check(f->m_module) &&
-                   PyUnicode_CompareWithASCIIString(f->m_module, "builtins") == 0;
-  return own ? Owned(found).release() : nullptr;
-}
-
-struct Builtins {
-  PyObject *len = builtin("len"), *isinstance = builtin("isinstance");
-};
-const Builtins& own_builtins() {
-  static const Builtins own;
-  return own;
-}
 
 }  // namespace
 
@@ -120,13 +102,29 @@ WalkValue Walker::call_function(PyObject* function, WalkValue self, const WalkNo
     if (i + n_defaults < n) refuse("a missing argument");
     slots[i] = {PyTuple_GET_ITEM(defaults, static_cast<Py_ssize_t>(i + n_defaults - n))};
   }
-  for (size_t i = 0; i < program->free.size(); ++i) {
-    PyObject* closure = PyFunction_GET_CLOSURE(function);
-    slots[n + i] = {PyCell_GET(PyTuple_GET_ITEM(closure, static_cast<Py_ssize_t>(program->free[i])))};
-    if (log_) log_->cell(function, program->free[i], slots[n + i].object);
+  if (!log_) return call_bound(function, *program, slots);
+  const WalkLog::Mark before = log_->mark();
+  const std::vector<WalkValue> args(slots, slots + n);  // which the call may assign
+  const bool writes = !assigned_.is_empty() || !appends_.empty();
+  const WalkValue returned = call_bound(function, *program, slots);
+  if (log_->has_drawn_since(before)) {
+    if (writes || !assigned_.is_empty() || !appends_.empty()) log_->give_up();
+    log_->walk(before, function, args, returned);
+  }
+  return returned;
+}
+
+// The values of the parameters are in the slots.
+WalkValue Walker::call_bound(PyObject* function, const WalkProgram& program, WalkValue* slots) {
+  for (size_t i = 0; i < program.free.size(); ++i) {
+    PyObject* cell =
+        PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(function), static_cast<Py_ssize_t>(program.free[i]));
+    WalkValue& slot = slots[program.parameters.size() + i];
+    slot = {PyCell_GET(cell)};
+    if (log_) log_->cell(function, program.free[i], slot.object);
   }
   PyObject* globals = std::exchange(globals_, PyFunction_GET_GLOBALS(function));
-  const WalkValue returned = call(*program, slots);
+  const WalkValue returned = call(program, slots);
   globals_ = globals;
   return returned;
 }
@@ -164,6 +162,12 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
       base.object ? PyList_CheckExact(base.object) : base.result && base.result->kind == WalkResult::list;
   if (list) return call_list_method(base, node, frame);
   if (!base.object) refuse("a method of a result");
+  if (PyDict_CheckExact(base.object) && node.number == WalkNode::get) return get_item(base, node, frame);
+  if (PyUnicode_CheckExact(base.object)) {
+    PyObject* method = _PyType_Lookup(&PyUnicode_Type, name);
+    if (!method || Py_TYPE(method) != &PyMethodDescr_Type) refuse("an attribute of a text");
+    return call_plainly(method, base, node, frame);
+  }
   if (Py_TYPE(base.object) == &RnnStateType) return call_state_method(base.object, node, frame);
   if (is_start(base, node)) return start_sequence(base.object);
   if (PyModule_CheckExact(base.object)) {
@@ -179,6 +183,11 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
     if (!function) refuse("a call of a result");
     return call_object(function, node, frame);
   }
+  if (node.drawer.walk == walk_ && node.drawer.of == base.object) return draw(node.drawer.found, node, frame);
+  if (const Drawer drawer = Drawer::of_method(base.object, name); drawer.kind != Drawer::none) {
+    node.drawer = {walk_, base.object, drawer};
+    return draw(drawer, node, frame);
+  }
   known = {walk_, base.object, method_of(base.object, name, found)};
   return call_function(known.function, base, node, frame);
 }
@@ -193,57 +202,6 @@ PyObject* Walker::known_recorder(const WalkNode& node) const {
   const bool known =
       member.walk == walk_ && member.of == module.function && member.function == node.recorder.get();
   return known ? member.function : nullptr;
-}
-
-WalkValue Walker::call_object(PyObject* function, const WalkNode& node, Frame& frame) {
-  const auto& [builtin_len, builtin_isinstance] = own_builtins();
-  if (function == builtin_len || function == builtin_isinstance) return call_builtin(function, node, frame);
-  if (only_records(node, function)) return record_call(function, node, frame);
-  if (PyFunction_Check(function)) return call_function(function, {}, node, frame);
-  if (PyMethod_Check(function) && PyFunction_Check(PyMethod_GET_FUNCTION(function)))
-    return call_function(PyMethod_GET_FUNCTION(function), {PyMethod_GET_SELF(function)}, node, frame);
-  if (PyCFunction_Check(function) || PyType_Check(function)) return call_builtin(function, node, frame);
-  return call_function(call_of(function), {function}, node, frame);
-}
-
-WalkValue Walker::call_builtin(PyObject* function, const WalkNode& node, Frame& frame) {
-  const auto& [builtin_len, builtin_isinstance] = own_builtins();
-  const size_t n = node.parts.size() - 1;
-  if (PyTuple_GET_SIZE(node.object.get()) != 0) refuse("an argument by name");
-  if (function == builtin_len && n == 1)
-    return keep_part(PyLong_FromSize_t(length(evaluate(node.parts[1], frame))));
-  if (function == reinterpret_cast<PyObject*>(&PyList_Type) && n == 1) return copy_of(node.parts[1], frame);
-  if (function != builtin_isinstance || n != 2) refuse("a function that does more than record");
-  const WalkValue value = evaluate(node.parts[1], frame), types = evaluate(node.parts[2], frame);
-  bool is = false;
-  if (types.object && !PyTuple_CheckExact(types.object)) {
-    is = is_instance(value, types.object);
-  } else {
-    for (size_t i = 0, m = length(types); i < m; ++i) {
-      PyObject* type = element(types, i).object;
-      if (!type) refuse("a class that is a result");
-      is = is_instance(value, type) || is;
-    }
-  }
-  return {is ? Py_True : Py_False};
-}
-
-bool Walker::is_instance(WalkValue value, PyObject* type) {
-  if (Py_TYPE(type) != &PyType_Type) refuse("a class with a class of its own");
-  auto* wanted = reinterpret_cast<PyTypeObject*>(type);
-  if (value.result) {
-    static PyTypeObject* const of[] = {nullptr, &PyTuple_Type, &PyList_Type};
-    const WalkResult& r = *value.result;
-    return PyType_IsSubtype(r.kind == WalkResult::recorded ? r.type : of[r.kind], wanted);
-  }
-  PyTypeObject* own = Py_TYPE(value.object);
-  if (PyType_IsSubtype(own, wanted)) return true;
-  // An object may say that it is of another class.
-  static PyObject* const name = PyUnicode_InternFromString("__class__");
-  if (own->tp_getattro != PyObject_GenericGetAttr || !name ||
-      _PyType_Lookup(own, name) != _PyType_Lookup(&PyBaseObject_Type, name))
-    refuse("an object that may say another class");
-  return false;
 }
 
 // Lists that are appended to have their new items when the walk ends.

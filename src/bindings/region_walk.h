@@ -8,16 +8,21 @@
 // WalkResults.
 //
 // Assigned attributes are kept beside their objects until the end: what the walk reads of an object
-// afterwards is what was assigned.
+// afterwards is what was assigned. Objects of classes of the script are made by the walk, which runs their
+// __init__. Random numbers are drawn as Python draws them (region_walk_draws.h).
 //
-// Walker has 115 methods and 33 fields: one method for each kind of statement and value,
+// Walker has 124 methods and 35 fields: one method for each kind of statement and value,
 // any of which may end the walk, and the vectors that are kept from one walk to the next, so that a walk
 // allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, operators,
 // items, attributes), region_walk_ops.cc (single ops, lists), region_walk_states.cc (builders and their
-// states), region_walk_step.cc (regions), region_walk_run.cc (beginning and end).
+// states), region_walk_objects.cc (objects, random numbers), region_walk_builtins.cc (calls of objects),
+// region_walk_step.cc (regions), region_walk_run.cc (beginning and end).
 #pragma once
+#include <unordered_set>
+
 #include "bindings/region.h"
 #include "bindings/region_program.h"
+#include "bindings/region_walk_draws.h"
 #include "bindings/tuning.h"
 
 namespace dyc::py {
@@ -178,11 +183,20 @@ class Walker {
   PyObject* known_recorder(const WalkNode& node) const;
   WalkValue call_object(PyObject* function, const WalkNode& node, Frame& frame);
   WalkValue call_builtin(PyObject* function, const WalkNode& node, Frame& frame);
+  WalkValue call_plainly(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame);
+  WalkValue get_item(WalkValue dict, const WalkNode& node, Frame& frame);
   WalkValue call_function(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame);
+  [[gnu::noinline]] WalkValue construct(PyTypeObject* type, const WalkNode& node, Frame& frame);
+  WalkValue draw(const Drawer& from, const WalkNode& node, Frame& frame);
+  WalkValue walk_again(PyObject* function, const std::vector<WalkValue>& args);
+  WalkValue call_bound(PyObject* function, const WalkProgram& program, WalkValue* slots);
+  WalkValue draw_below(const Drawer& from, Py_ssize_t first, Py_ssize_t end);
+  WalkValue call_drawer(const Drawer& from, const WalkValue* args, size_t n);
   bool only_records(const WalkNode& node, PyObject* function);
   WalkValue call_list_method(WalkValue list, const WalkNode& node, Frame& frame);
   void append(WalkValue list, WalkValue value);
   void extend(WalkValue list, WalkValue more);
+  WalkValue insert(WalkValue list, WalkValue key, WalkValue value);
   void store_item(const WalkNode& target, WalkValue value, Frame& frame);
   void may_replace(PyObject* base, PyObject* name);
   void store_attribute(const WalkNode& target, WalkValue value, Frame& frame);
@@ -322,6 +336,8 @@ class Walker {
   std::vector<std::pair<PyObject*, WalkValue>> appends_;  // lists of the script, and what goes to them
   std::vector<PyObject*> appended_;                       // these lists, each once
   AssignedAttributes assigned_;
+  std::unordered_set<PyObject*> objects_;  // that the walk has made
+  WalkDraws draws_;
   std::vector<Owned> kept_;
 };
 

@@ -16,6 +16,7 @@ void WalkLog::begin(const Engine& engine, PyObject* const* args, size_t n, PyObj
   calls_.clear();
   uses_.clear();
   n_nodes_ = 0;
+  drawn_ = 0;
   begin_reads(args, n, globals, builtins);
 }
 
@@ -166,20 +167,53 @@ void WalkLog::lookup(PyObject* table, uint32_t row, NodeId id) {
 
 void WalkLog::call(PyObject* function, PyObject* names, const WalkValue* args, size_t n, WalkValue made_by) {
   if (!is_on()) return;
+  if (function) keep(function);
+  add_call({nullptr, 0, 0, 0, MemoStep::call}, function, names, args, n, made_by);
+}
+
+void WalkLog::add_call(MemoStep step, PyObject* function, PyObject* names, const WalkValue* args, size_t n,
+                       WalkValue made_by) {
   std::vector<MemoValue> values;
   for (size_t i = 0; i < n && is_on(); ++i) values.push_back(value(args[i], false));
   if (!is_on()) return;
-  MemoStep step;
-  step.kind = MemoStep::call;
   step.object = function;
   const auto number = static_cast<uint32_t>(memo_->calls.size());
-  if (function) keep(function);
   memo_->calls.push_back(
       {Owned(names), static_cast<uint32_t>(memo_->values.size()), static_cast<uint32_t>(n)});
   memo_->values.insert(memo_->values.end(), values.begin(), values.end());
-  calls_.emplace(made_by.result, number);
+  calls_.insert_or_assign(made_by.result, number);
   add_step(step, {number});
   made(made_by.result->id);
+}
+
+WalkLog::Mark WalkLog::mark() const {
+  const WalkMemo& m = *memo_;
+  return {m.steps.size(), m.nodes.size(), m.words.size(), m.calls.size(), states_.size(), n_nodes_, drawn_};
+}
+
+void WalkLog::walk(const Mark& before, PyObject* function, const std::vector<WalkValue>& args,
+                   WalkValue made_by) {
+  if (!is_on()) return;
+  const bool recorded = made_by.result && !made_by.result->is_sequence();
+  const auto known = recorded ? numbers_.find(made_by.result->id) : numbers_.end();
+  if (known == numbers_.end() || known->second < before.made) return give_up();
+  const auto is_list = [](WalkValue v) { return v.result && v.result->is_sequence(); };
+  if (std::any_of(args.begin(), args.end(), is_list)) return give_up();
+  memo_->steps.resize(before.steps);
+  memo_->nodes.resize(before.nodes);
+  memo_->words.resize(before.words);
+  memo_->calls.resize(before.calls);
+  const auto forget = [](auto& map, size_t first) {
+    std::erase_if(map, [&](const auto& entry) { return entry.second >= first; });
+  };
+  forget(numbers_, before.made);
+  forget(parameters_, before.made);
+  forget(states_, before.states);
+  forget(calls_, before.calls);
+  n_nodes_ = before.made;
+  drawn_ = before.drawn;
+  add_call({nullptr, 0, 0, 0, MemoStep::walk}, function, nullptr, args.data(), args.size(), made_by);
+  if (is_on()) memo_->calls.back().type = made_by.result->type;
 }
 
 // ---------------------------------------------------------------- states
@@ -316,12 +350,15 @@ MemoValue WalkLog::result(const WalkResult* r, bool is_last, int depth) {
 
 void WalkLog::finish(WalkValue returned, const std::vector<std::pair<PyObject*, WalkValue>>& appends,
                      const std::vector<AssignedAttributes::Entry>& assigned) {
+  if (drawn_ > 0) give_up();
   if (is_on()) memo_->returned = value(returned, true);
   for (size_t i = 0; is_on() && i < appends.size(); ++i) {
     const MemoValue list = value({appends[i].first}, true);
     if (is_on()) memo_->appends.emplace_back(list, value(appends[i].second, true));
   }
   for (size_t i = 0; is_on() && i < assigned.size(); ++i) {
+    if (made_.contains(assigned[i].object.get()))
+      continue;  // an object that nobody else sees, or value() has given up
     const MemoValue object = value({assigned[i].object.get()}, true);
     if (!is_on()) return;
     keep(assigned[i].name);

@@ -1,4 +1,5 @@
 // Writes a walk down (region_walk_memo.h) while it goes on: what it records, and what it returns.
+// WalkLog has 27 methods: one for each kind of step.
 #pragma once
 #include "bindings/region_walk_reads.h"
 
@@ -23,6 +24,18 @@ class WalkLog : public WalkReads {
   void add_inputs(PyObject* from, uint32_t method, WalkValue xs, const std::vector<WalkValue>& all);
   void parts(PyObject* state, uint32_t method, const std::vector<WalkValue>& all);
 
+  // ---- calls that draw random numbers: a replay walks them
+  struct Mark {
+    size_t steps, nodes, words, calls, states;
+    MemoNode made;
+    uint32_t drawn;
+  };
+  Mark mark() const;
+  void drawn() { ++drawn_; }
+  bool has_drawn_since(const Mark& mark) const { return drawn_ != mark.drawn; }
+  // What was written down since `before` is what this call did, which returned `made`.
+  void walk(const Mark& before, PyObject* function, const std::vector<WalkValue>& args, WalkValue made);
+
   // ---- the end
   void finish(WalkValue returned, const std::vector<std::pair<PyObject*, WalkValue>>& appends,
               const std::vector<AssignedAttributes::Entry>& assigned);
@@ -30,6 +43,8 @@ class WalkLog : public WalkReads {
   std::unique_ptr<WalkMemo> take() { return is_on() ? std::move(memo_) : nullptr; }
 
  private:
+  void add_call(MemoStep step, PyObject* function, PyObject* names, const WalkValue* args, size_t n,
+                WalkValue made);
   void add_step(MemoStep step, const std::vector<uint32_t>& words);
   bool add_nodes(MemoStep* step, const WalkValue* values, size_t n);
   void add_nodes(MemoStep* step, const std::vector<MemoNode>& nodes);
@@ -50,6 +65,7 @@ class WalkLog : public WalkReads {
   std::unordered_map<const WalkResult*, uint32_t> results_, calls_;
   std::unordered_map<const RegionUse*, uint32_t> uses_;
   MemoNode n_nodes_ = 0;
+  uint32_t drawn_ = 0;  // in calls that are not walked by replays
 };
 
 }  // namespace dyc::py

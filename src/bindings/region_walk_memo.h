@@ -31,23 +31,24 @@ struct MemoExpected {
 // Something that the walk read of `base`. In brackets: which fields it has.
 struct MemoRead {
   enum Kind : uint8_t {
-    slot,        // of an object whose class has __slots__ [n: offset]
-    attribute,   // [key: name]
-    method,      // a function of its class, of this name [key]
-    of_class,    // a function of its class, or that computes a property [key]
-    name,        // of a dict of globals, or of Python's own [key]
-    item,        // of a dict or module [key]
-    absent,      // a dict has no such item [key]
-    keys,        // are those of a dict plain?
-    size,        // of a dict, list or tuple [n]
-    element,     // of a list or tuple [n: index]
-    sequence,    // all items of a list or tuple [n], the next ones of WalkMemo::items
-    entries,     // all keys and values of a dict, by turns [n: of both], likewise
-    cell,        // of a function [n: which]
-    defaults,    // of a function [object: its code; type: in WalkMemo::codes; n: in globals_of; key]
-    parameters,  // the number of its storage [n]
-    builder,     // does it start plainly?
-    guard        // of a region [object]
+    slot,         // of an object whose class has __slots__ [n: offset]
+    attribute,    // [key: name]
+    method,       // a function of its class, of this name [key]
+    constructor,  // of objects of a class, which is as it was [base_type]
+    of_class,     // a function of its class, or that computes a property [key]
+    name,         // of a dict of globals, or of Python's own [key]
+    item,         // of a dict or module [key]
+    absent,       // a dict has no such item [key]
+    keys,         // are those of a dict plain?
+    size,         // of a dict, list or tuple [n]
+    element,      // of a list or tuple [n: index]
+    sequence,     // all items of a list or tuple [n], the next ones of WalkMemo::items
+    entries,      // all keys and values of a dict, by turns [n: of both], likewise
+    cell,         // of a function [n: which]
+    defaults,     // of a function [object: its code; type: in WalkMemo::codes; n: in globals_of; key]
+    parameters,   // the number of its storage [n]
+    builder,      // does it start plainly?
+    guard         // of a region [object]
   };
   union {
     PyObject* base = nullptr;
@@ -77,6 +78,7 @@ struct MemoStep {
     lookup,      // [object: table; words: row]
     parameter,   // the node of parameters [object]
     call,        // of a function of the API [object; words: which of WalkMemo::calls]
+    walk,        // of a function of the script [object; words: which of WalkMemo::calls]
     start,       // of a sequence [object: builder]
     add_input,   // to a state [words: state]
     add_inputs,  // [words: state; which: method]
@@ -123,8 +125,9 @@ struct WalkMemo {
     uint64_t replays;
   };
   struct Call {
-    Owned names;        // of arguments by name, or null
-    uint32_t begin, n;  // arguments, in `values`
+    Owned names;                   // of arguments by name, or null
+    uint32_t begin, n;             // arguments, in `values`
+    PyTypeObject* type = nullptr;  // of the expression that a walk returns
   };
   struct Stored {
     MemoValue object;

@@ -277,8 +277,10 @@ void Walker::extend(WalkValue list, WalkValue more) {
 WalkValue Walker::call_list_method(WalkValue list, const WalkNode& node, Frame& frame) {
   const size_t n = node.parts.size() - 1;
   if (PyTuple_GET_SIZE(node.object.get()) != 0) refuse("an argument by name");
-  if (n > 1) refuse("a method of a list");
+  if (n > 2 || (n == 2 && node.number != WalkNode::insert)) refuse("a method of a list");
   const WalkValue argument = n ? evaluate(node.parts[1], frame) : WalkValue();
+  if (node.number == WalkNode::insert && n == 2)
+    return insert(list, argument, evaluate(node.parts[2], frame));
   if (node.number == WalkNode::append && n) {
     append(list, argument);
     return {Py_None};
@@ -295,6 +297,17 @@ WalkValue Walker::call_list_method(WalkValue list, const WalkNode& node, Frame& 
   const WalkValue last = items[at];
   items.erase(items.begin() + static_cast<ptrdiff_t>(at));
   return last;
+}
+
+WalkValue Walker::insert(WalkValue list, WalkValue key, WalkValue value) {
+  Py_ssize_t at;
+  if (!list.result) refuse("insert() into a list that the function has not made");
+  if (!as_short_int(key, &at)) refuse("an index that is no whole number");
+  std::vector<WalkValue>& items = list.result->items;
+  const auto n = static_cast<Py_ssize_t>(items.size());
+  at = std::clamp<Py_ssize_t>(at < 0 ? at + n : at, 0, n);
+  items.insert(items.begin() + at, value);
+  return {Py_None};
 }
 
 void Walker::store_item(const WalkNode& target, WalkValue value, Frame& frame) {

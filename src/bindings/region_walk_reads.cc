@@ -54,6 +54,7 @@ void WalkReads::begin_reads(PyObject* const* args, size_t n, PyObject* globals, 
   args_.assign(args, args + n);
   done_.clear();
   known_.clear();
+  made_.clear();
   inputs_.clear();
   specialisations_.clear();
   types_.clear();
@@ -157,6 +158,7 @@ void WalkReads::read(MemoRead::Kind kind, PyObject* base, PyObject* key, PyObjec
                       PyMethod_GET_SELF(value) == base &&
                       PyMethod_GET_FUNCTION(value) == _PyType_Lookup(Py_TYPE(base), key);
   if (method) return read(MemoRead::method, base, key, PyMethod_GET_FUNCTION(value));
+  if (made_.contains(base)) return read_made(value);
   if (!is_new(kind, base, key)) return;
   MemoRead r;
   r.kind = kind;
@@ -167,6 +169,24 @@ void WalkReads::read(MemoRead::Kind kind, PyObject* base, PyObject* key, PyObjec
   if (key) r.key = key_of(key);
   if (value) expect(value, &r);
   if (is_on()) memo_->reads.push_back(r);
+}
+
+// What an object that the walk has made has of its class, which is as it was (constructor()).
+void WalkReads::read_made(PyObject* value) {
+  if (!is_on() || made_.contains(value)) return;
+  if (is_input(value) || is_container(value) || PyMethod_Check(value)) return give_up();
+  if (is_plain_value(value)) keep(value);
+  else known_.insert(value);
+}
+
+void WalkReads::constructor(PyTypeObject* type, PyObject* init) {
+  if (!is_on() || !is_new(MemoRead::constructor, type, nullptr)) return;
+  MemoRead r;
+  r.kind = MemoRead::constructor;
+  if (!find_base(reinterpret_cast<PyObject*>(type), &r)) return;
+  r.base_type = type_of(type);
+  if (init) known_.insert(init);
+  memo_->reads.push_back(r);
 }
 
 void WalkReads::length(PyObject* container) {

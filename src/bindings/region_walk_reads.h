@@ -2,6 +2,8 @@
 //
 // An object may be read if it is an argument or was read before. What this does not know how to write makes
 // the walk no memo.
+//
+// WalkReads has 27 methods: one for each kind of read.
 #pragma once
 #include <unordered_map>
 #include <unordered_set>
@@ -26,6 +28,9 @@ class WalkReads {
   void function(PyObject* function, const WalkProgram& program);
   void cell(PyObject* function, uint32_t index, PyObject* value);
   // Its guards are checked.
+  // The walk makes objects of the class, which `init` (or null) begins.
+  void constructor(PyTypeObject* type, PyObject* init);
+  void constructed(PyObject* object) { made_.insert(object); }
   void specialisation(Specialisation& s);
   void guard(const Guard& guard, PyObject* value);
   void depth(int depth) {
@@ -41,6 +46,7 @@ class WalkReads {
   std::vector<PyObject*> args_;
   std::unordered_set<PyObject*> known_;             // objects that reads gave
   std::unordered_map<PyObject*, uint32_t> inputs_;  // expressions
+  std::unordered_set<PyObject*> made_;              // objects of the script that the walk makes
 
  private:
   struct Done {
@@ -52,6 +58,7 @@ class WalkReads {
     size_t operator()(const Done& d) const;
   };
   bool is_new(uint64_t kind, const void* base, const void* key);
+  void read_made(PyObject* value);
   bool find_base(PyObject* base, MemoRead* r);
   MemoExpected expect(PyObject* value);
   void expect(PyObject* value, MemoRead* r);

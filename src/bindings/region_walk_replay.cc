@@ -68,6 +68,7 @@ bool MemoReplay::reads_function(PyObject* base, const MemoRead& r) {
 bool MemoReplay::reads_attribute(PyObject* base, const MemoRead& r) {
   const WalkMemo::Type& type = memo_.types[r.base_type];
   if (type.version && type_version(type.type) != type.version) return false;
+  if (r.kind == MemoRead::constructor) return true;
   PyObject* key = memo_.keys[r.key];
   switch (r.kind) {
     case MemoRead::of_class:
@@ -105,6 +106,7 @@ bool MemoReplay::reads(const MemoRead& r) {
     case MemoRead::attribute:
     case MemoRead::method:
     case MemoRead::of_class:
+    case MemoRead::constructor:
       return reads_attribute(base, r);
     case MemoRead::name: {
       PyObject* value = PyDict_GetItemWithError(base, memo_.keys[r.key]);
@@ -243,6 +245,17 @@ void MemoReplay::call(const MemoStep& s) {
   made_.push_back(recorded.result->id);
 }
 
+void MemoReplay::walk(const MemoStep& s) {
+  const WalkMemo::Call& call = memo_.calls[words_[0]];
+  std::vector<WalkValue> args;
+  for (uint32_t i = call.begin; i < call.begin + call.n; ++i) args.push_back(value(memo_.values[i]));
+  walker_.depth_ = memo_.depth;  // or less
+  const WalkValue made = walker_.walk_again(static_cast<PyObject*>(const_cast<void*>(s.object)), args);
+  if (made.result->type != call.type) walker_.refuse("a call that returns something else than before");
+  called_.push_back(made.result);
+  made_.push_back(made.result->id);
+}
+
 void MemoReplay::add_inputs(const MemoStep& s) {
   PyRnnState* from = states_[words_[0]];
   RnnBuilder& builder = *from->b->core;
@@ -305,6 +318,8 @@ void MemoReplay::step(const MemoStep& s) {
       return made_.push_back(walker_.node_of_object(object));
     case MemoStep::call:
       return call(s);
+    case MemoStep::walk:
+      return walk(s);
     case MemoStep::start:
       return add_state(reinterpret_cast<PyObject*>(start_state(object, builder_of(object), true)));
     case MemoStep::add_input: {

@@ -1,4 +1,5 @@
 // Records what a memo of a walk says (region_walk_memo.h), in place of the walk.
+// MemoReplay has 26 methods: one for each kind of read and step.
 #pragma once
 #include <span>
 
@@ -39,6 +40,7 @@ class MemoReplay {
   void trace(const MemoStep& s);
   NodeId arithmetic(const MemoStep& s);
   void call(const MemoStep& s);
+  void walk(const MemoStep& s);
   void add_inputs(const MemoStep& s);
   void parts(const MemoStep& s);
   void reads_of_state(const MemoStep& s);

@@ -68,7 +68,9 @@ PyObject* Walker::or_revert(F f) {
   if (!made) {
     forget_own_error();
     if (g.size() != size_) g.revert(before);
+    draws_.put_back();
   }
+  draws_.forget();
   clear();
   return made;
 }
@@ -103,6 +105,7 @@ void Walker::clear() {
   used_.clear();
   appends_.clear();
   appended_.clear();
+  objects_.clear();
   for (AssignedAttributes::Entry& each : assigned_.take()) kept_.push_back(std::move(each.object));
 }
 
@@ -158,7 +161,8 @@ PyObject* Walker::finish(WalkValue returned) {
   for (size_t i = 0; i < assigned.size(); ++i) {
     const auto& [object, name, value] = assigned[i];
     // The replaced value is kept until the walk ends, as releasing it may run code.
-    if (PyObject* old = attribute_or_null(object.get(), name)) kept_.push_back(Owned::steal(old));
+    PyObject* old = objects_.contains(object.get()) ? nullptr : attribute_or_null(object.get(), name);
+    if (old) kept_.push_back(Owned::steal(old));
     kept_.push_back(object);
     if (PyObject_SetAttr(object.get(), name, attributes[i].get()) < 0) PyErr_Clear();
   }

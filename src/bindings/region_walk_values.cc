@@ -151,13 +151,24 @@ bool Walker::contains(WalkValue container, WalkValue value) {
   return false;
 }
 
+// get() of a dict.
+WalkValue Walker::get_item(WalkValue dict, const WalkNode& node, Frame& frame) {
+  const size_t n = node.parts.size() - 1;
+  if (PyTuple_GET_SIZE(node.object.get()) != 0 || n < 1 || n > 2) refuse("get() with other arguments");
+  const WalkValue key = evaluate(node.parts[1], frame);
+  const WalkValue otherwise = n == 2 ? evaluate(node.parts[2], frame) : WalkValue{Py_None};
+  return contains(dict, key) ? WalkValue{PyDict_GetItemWithError(dict.object, key.object)} : otherwise;
+}
+
 WalkValue Walker::compare(uint32_t how, WalkValue a, WalkValue b) {
   Py_ssize_t x, y;
   if (how < WalkNode::is && as_short_int(a, &x) && as_short_int(b, &y))
     return {compare_numbers(how, x, y) ? Py_True : Py_False};
   if (how == WalkNode::is || how == WalkNode::is_not) {
+    // Such an object is never one that the walk makes in the place of an equal one.
     const auto single = [](WalkValue v) {
-      return v.object == Py_None || (v.object && PyBool_Check(v.object));
+      if (!v.object || v.object == Py_None) return v.object != nullptr;
+      return PyBool_Check(v.object) || PyType_HasFeature(Py_TYPE(v.object), Py_TPFLAGS_HEAPTYPE);
     };
     if (!single(a) && !single(b)) refuse("whether two objects are the same");
     return {(a == b) == (how == WalkNode::is) ? Py_True : Py_False};
@@ -269,7 +280,7 @@ void Walker::store_attribute(const WalkNode& target, WalkValue value, Frame& fra
     if (!slot && (computed || type->tp_dictoffset == 0)) refuse("an attribute that its class computes");
     known = {walk_, type, nullptr};
   }
-  if (!assigned_.find(base, name)) may_replace(base, name);
+  if (!assigned_.find(base, name) && !objects_.contains(base)) may_replace(base, name);
   assigned_.set(base, name, value);
 }
 

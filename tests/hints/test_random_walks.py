@@ -63,10 +63,22 @@ def arguments(module: ModuleType, rng: random.Random, strange: float, known: lis
         yield of
 
 
+def opened(result: Any) -> Any:
+    """The result with the names and values that its objects hold in their place."""
+    if isinstance(result, (list, tuple)):
+        return [opened(r) for r in result]
+    names = getattr(result, "__slots__", None) or getattr(result, "__dict__", None)
+    if names is None or isinstance(result, dy.Expression):
+        return result
+    return [type(result).__name__, *((name, opened(getattr(result, name, 0))) for name in names)]
+
+
 def outcome(module: ModuleType, model: Any, seed: int, strange: float, known: list) -> tuple:
     rng = random.Random(seed)
     dy.renew_cg()
     dy.reset_random_seed(seed + 1)
+    random.seed(seed)
+    np.random.seed(seed)
     results, errors = [], []
     for of in arguments(module, rng, strange, known):
         try:
@@ -76,6 +88,13 @@ def outcome(module: ModuleType, model: Any, seed: int, strange: float, known: li
     results.append(list(model.scores))
     model.scores.clear()
     notes = list(getattr(module, "NOTES", ()))
+    notes += [
+        random.getstate(),
+        np.random.get_state()[2],
+        np.random.get_state()[1].tolist(),
+        getattr(module, "RNG", random).getstate(),
+    ]
+    results = opened(results)
     numbers = [repr(r) for r in flat(results) if not isinstance(r, dy.Expression)]
     nodes = recorded_nodes(), recorded_ops()
     expressions = [r for r in flat(results) if isinstance(r, dy.Expression)]

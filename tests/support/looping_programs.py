@@ -8,7 +8,11 @@ from typing import Any
 
 from support.recursive_programs import indent
 
-HEAD = """import dynet_compat as dy
+HEAD = """import random
+from random import randint
+
+import dynet_compat as dy
+import numpy as np
 
 NOTES = []
 TABLE = {0: 3, 1: 1, 2: 0, "a": 4, 5: 2, None: 1, 2.0: 7}
@@ -66,6 +70,27 @@ def adder(k):
 
 add = adder(3)
 
+RNG = random.Random(5)
+
+class Cell:
+    kind = 1
+    def __init__(self, vec, word=0) -> None:
+        self.vec, self.word = vec, word
+        self.next = None
+    def twice(self):
+        return self.vec + self.vec
+    @property
+    def size(self):
+        return self.word + self.kind
+
+class Linked:
+    __slots__ = ("vec", "next")
+    def __init__(self, vec, next=None):
+        self.vec, self.next = vec, next
+
+class Bag:
+    pass
+
 class Model:
     def __init__(self):
         pc = self.pc = dy.ParameterCollection()
@@ -103,6 +128,14 @@ class Model:
             xs.append(x)
         return xs
 
+    def drop(self, w, p=0.4):
+        if RNG.random() < p:
+            w = 0
+        return self.E[w % 9]
+
+    def maybe(self, x):
+        return self.step(x, x) if random.random() < 0.5 else dy.logistic(x)
+
     def guarded(self, w, h):
         try:
             h = self.step(self.E[w % 3], h)
@@ -121,7 +154,14 @@ CHANGES = [
     "module.range = lambda *a: [1, 2]", "module.KEYS = {1: 2}", "module.zip = lambda *a: []",
     "module.list = lambda x: [h for h in x]", "module.Model.step = module.Model.both",
     "module.dy = type('Api', (), {n: getattr(dy, n) for n in dir(dy) if n[0] != '_'})", "module.TABLE = None",
-    "module.add.__defaults__ = (7,)", "model.take = lambda xs, n=0: model.b", "module.reversed = list",
+    "module.Cell.kind = 3", "module.Cell.__init__.__defaults__ = (4,)",
+    "module.Cell.twice = lambda self: self.vec",
+    "module.Cell = type('Cell', (module.Cell,), {'size': 7})",
+    "module.Linked.__init__ = module.Cell.__init__",
+    "module.random = type('Other', (), {n: getattr(module.random, n) for n in ('random', 'choice')})",
+    "module.RNG.random = lambda: 0.5",
+    "module.add.__defaults__ = (7,)", "model.take = lambda xs, n=0: model.b",
+    "module.reversed = list",
 ]  # fmt: skip
 
 # What walks leave to Python.
@@ -131,6 +171,15 @@ ODD_TESTS = [
 ODD_STATEMENTS = [
     "n = KEYS[WORD]", "ITEMS.append(n)", "words[len(words) > 2:] = [3]", "h = self.guarded(WORD, h)",
     "n = len(ITEMS) - n", "f = f / (n - 3)", "n = TABLE[WORD] % 7", "h, *ys = [h, x]",
+]  # fmt: skip
+DRAWING_STATEMENTS = [
+    "h = self.drop(WORD)", "x = self.drop(n, 0.2)", "h = self.maybe(x)",
+    "h = self.drop(WORD) + self.drop(WORD)",
+    "n = n + 1 if random.random() < 0.5 else n", "n = randint(0, 6)", "n = random.choice((1, 2, 3))",
+    "x = random.choice(xs) if xs else x", "f = random.uniform(0, 1.5)", "n = RNG.randrange(4)",
+    "f = np.random.random()", "n = int(np.random.randint(3))", "n = np.random.randint(1, 3)",
+    "h = random.choice(ys)",
+    "f = random.gauss(0, 1)", "xs = [self.drop(e) for e in words]",
 ]  # fmt: skip
 FUEL = ["fuel -= 1", "if fuel < 0:", "    break"]  # lists may grow in loops
 
@@ -142,6 +191,7 @@ class Generator:
         self.rng = random.Random(seed)
         self.budget = self.rng.randint(6, 16)  # statements
         self.odd = self.rng.random() < 0.3
+        self.draws = self.rng.random() < 0.3
 
     def vector(self, word: str) -> str:
         """An expression of three elements; `word`: the name of a number."""
@@ -192,6 +242,14 @@ class Generator:
             [f"if {word} in TABLE:", f"    n = TABLE[{word}]"],
             [f"h = dy.esum([self.step(e, self({word} % 9)) for e in xs[:2]] + [h])"],
             *([line.replace("WORD", word)] for line in ODD_STATEMENTS if self.odd),
+            [f"cell = Cell({v}, {word})"], ["cell.vec = h", "n += cell.size"], ["h = cell.twice()"],
+            [f"n = TABLE.get({word}, n)"], [f"n = max({word}, n, 2) - min(m, 3)"], ["xs.insert(n - 1, h)"],
+            ["f = abs(float(n)) / 4", "m = int(f) + round(f, 1)"], ["if 1 < n <= 4:", "    n += 1"],
+            ["name = str(n)", "if name.startswith('1') or name.isdigit():", "    n = len(name.upper())"],
+            ["cells.append(Cell(x))"], ["if cells:", "    x = cells.pop().vec"], ["last = Linked(h, last)"],
+            ["if last.next is not None:", "    last = last.next", "    x = last.vec"],
+            ["bag = Bag()", "bag.h = dy.tanh(x)", "h = bag.h"], ["cell.next = Cell(word=n, vec=x)"],
+            *([line.replace("WORD", word)] for line in DRAWING_STATEMENTS if self.draws),
             [f"h = {v} if {self.test(word)} else {self.vector(word)}"],
             ["if len(xs) > 3:", "    return [h, xs]"] if r.random() < 0.3 else [f"h = {v}"],
         ])  # fmt: skip
@@ -244,10 +302,11 @@ class Generator:
 
     def module(self) -> str:
         body = ["h = self.b", "x = self.E[1]", "xs, ys, losses = [], [], []", "n = total = 0"]
-        body += ["m, f = 1, 0.5", "fuel = 30"]
+        body += ["m, f = 1, 0.5", "fuel = 30", "cell, last, cells = Cell(h), Linked(x), []"]
         while self.budget > 0:
             body += self.loop("n", 0) if self.rng.random() < 0.6 else self.simple("n")
-        body.append("return [h, x, xs, ys, n, m, f, total, dy.esum(losses) if losses else None]")
+        seen = self.rng.choice(["cell", "cells", "cell.vec", "last.vec", "len(cells)", "0"])
+        body.append(f"return [h, x, xs, ys, n, m, f, total, dy.esum(losses) if losses else None, {seen}]")
         return HEAD + "\n".join(indent(["def loss(self, words):", *indent(body)])) + "\n"
 
 

@@ -33,6 +33,7 @@ _NEGATIVE, _IN_PLACE = 6, 16
 _ROWS = ("zip", "enumerate", "reversed", "range")
 _METHODS = (
     "append", "pop", "extend", "initial_state", "add_input", "add_inputs", "transduce", "output", "h", "s",
+    "get", "insert",
 )  # fmt: skip
 _OVER_INPUTS = ("add_inputs", "transduce")
 _RETURNS, _ALONE, _EXPRESSION = 1, 2, 4
@@ -285,10 +286,13 @@ class Program:
         return self._all(ALL if isinstance(e.op, ast.And) else ANY, *e.values)
 
     def _compare(self, e: ast.Compare) -> Node:
-        number = _COMPARISONS.get(type(e.ops[0]))
-        if len(e.ops) > 1 or number is None:
-            raise NotWalkable("a comparison of another kind")
-        return self._all(COMPARISON, e.left, e.comparators[0], number=number)
+        inner, last = e.comparators[:-1], e.comparators[-1]
+        if not all(isinstance(c, (ast.Name, ast.Constant)) for c in inner):  # evaluated once
+            raise NotWalkable("a comparison of several expressions")
+        parts = []
+        for left, op, right in zip([e.left, *inner], e.ops, [*inner, last]):
+            parts.append(self._all(COMPARISON, left, right, number=_COMPARISONS[type(op)]))
+        return parts[0] if len(parts) == 1 else (ALL, 0, None, tuple(parts))
 
     def _ifexp(self, e: ast.IfExp) -> Node:
         return self._all(CONDITIONAL, e.test, e.body, e.orelse)
