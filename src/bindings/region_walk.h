@@ -11,7 +11,7 @@
 // afterwards is what was assigned. Objects of classes of the script are made by the walk, which runs their
 // __init__. Random numbers are drawn as Python draws them (region_walk_draws.h).
 //
-// Walker has 124 methods and 35 fields: one method for each kind of statement and value,
+// Walker has 125 methods and 35 fields: one method for each kind of statement and value,
 // any of which may end the walk, and the vectors that are kept from one walk to the next, so that a walk
 // allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, operators,
 // items, attributes), region_walk_ops.cc (single ops, lists), region_walk_states.cc (builders and their
@@ -262,12 +262,13 @@ class Walker {
   [[gnu::noinline]] size_t other_length(WalkValue value);
   WalkValue element(WalkValue sequence, size_t i) {
     if (sequence.result ? !sequence.result->is_sequence() : !is_sequence(sequence.object))
-      refuse("items of something else than a list");
+      return character(sequence, i);
     if (log_ && sequence.object) [[unlikely]]
       log_element(sequence.object, i);
     return sequence.result ? sequence.result->items[i] : WalkValue{PySequence_Fast_ITEMS(sequence.object)[i]};
   }
   [[gnu::noinline]] void log_element(PyObject* sequence, size_t i);
+  [[gnu::noinline]] WalkValue character(WalkValue text, size_t i);
   WalkValue keep(PyObject* reference);
   WalkValue keep_part(PyObject* reference);
   WalkResult& result(size_t i) { return results_[i / tuning::kResultChunk][i % tuning::kResultChunk]; }

@@ -98,8 +98,15 @@ WalkValue Walker::item(WalkValue base, WalkValue key) {
   const bool node =
       base.object ? Py_TYPE(base.object) == &ExpressionType : base.result->kind == WalkResult::recorded;
   if (rows || node) return record_item(base, key);
-  if (base.object && !is_sequence(base.object)) refuse("an item of something else than a list");
+  const bool items = !base.object || is_sequence(base.object) || PyUnicode_CheckExact(base.object);
+  if (!items) refuse("an item of something else than a list");
   return element(base, index(base, key));
+}
+
+WalkValue Walker::character(WalkValue text, size_t i) {
+  if (!text.object || !PyUnicode_CheckExact(text.object)) refuse("items of something else than a list");
+  const auto at = static_cast<Py_ssize_t>(i);
+  return keep_part(PyUnicode_Substring(text.object, at, at + 1));
 }
 
 size_t Walker::index(WalkValue base, WalkValue key) {

@@ -246,6 +246,8 @@ class Generator:
             [f"n = TABLE.get({word}, n)"], [f"n = max({word}, n, 2) - min(m, 3)"], ["xs.insert(n - 1, h)"],
             ["f = abs(float(n)) / 4", "m = int(f) + round(f, 1)"], ["if 1 < n <= 4:", "    n += 1"],
             ["name = str(n)", "if name.startswith('1') or name.isdigit():", "    n = len(name.upper())"],
+            [f"for c in str({word}):", "    n = TABLE.get(c, n + 1)"],
+            ["name = 'xyz'[n % 3]", "n += name < 'y'"],
             ["cells.append(Cell(x))"], ["if cells:", "    x = cells.pop().vec"], ["last = Linked(h, last)"],
             ["if last.next is not None:", "    last = last.next", "    x = last.vec"],
             ["bag = Bag()", "bag.h = dy.tanh(x)", "h = bag.h"], ["cell.next = Cell(word=n, vec=x)"],
