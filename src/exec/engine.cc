@@ -368,6 +368,7 @@ bool Engine::is_live(NodeId id) {
 
 void Engine::start_backward(NodeId root, bool full, bool direct) {
   executor.begin_backward(full, direct);
+  executor.in_pieces = flushes.size() > 1 && options.batching && options.scheduler == Scheduler::bucket;
   backward_root_ = root;
   backward_full_ = full;
   count_live();
@@ -380,6 +381,7 @@ void Engine::begin_backward(NodeId root, bool full, BackwardTask& task) {
   task.live = &live_;
   task.live_nodes = &live_nodes_;
   task.executor->root_gradient = executor.root_gradient;
+  task.executor->in_pieces = executor.in_pieces;
   task.exchange(*this);
 }
 

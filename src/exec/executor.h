@@ -56,6 +56,8 @@ class Executor : protected LaunchReader {
                         const std::vector<uint32_t>& live_nodes) = 0;
   virtual void accumulate();
   float root_gradient = 1.f;
+  // The graph was computed piece by piece, as values were read: its launches are smaller than they need be.
+  bool in_pieces = false;
   // With keep_products, a direct backward leaves the products that alone make up the gradient of a parameter,
   // and run_kept() computes those of `storages`, or all that are left: a job sends each gradient while the
   // next one is computed. Until then the gradient is undefined, and nothing may change the arenas.

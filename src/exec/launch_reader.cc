@@ -1,6 +1,7 @@
 #include "exec/launch_reader.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dyc {
 
@@ -35,53 +36,65 @@ uint64_t LaunchReader::operand_bytes(const Launch& l) const {
 }
 
 // Other nodes are left out rather than run with a zero gradient: 0 times an infinite derivative would be NaN.
-Launch LaunchReader::live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) {
-  Launch part = l;
-  part.count = live_nodes;
+Launch LaunchReader::live_part(std::span<const uint32_t> launches, const std::vector<uint8_t>& live,
+                               const std::vector<uint32_t>& live_nodes) {
+  Launch part = plan_.launches[launches.front()];
   part.uniform = false;
   part.nodes = static_cast<uint32_t>(plan_.nodes.size());
   part.out_index = static_cast<uint32_t>(plan_.index.size());
-  std::vector<uint32_t> kept;
+  kept_.clear();
   part.total = 0;
-  for (uint32_t i = 0; i < l.count; ++i) {
-    const Item it = item(l, i);
-    if (!live[it.id]) continue;
-    kept.push_back(i);
-    part.total += it.sig->size;
-    plan_.nodes.push_back(it.id);
-    plan_.index.push_back(it.out);
-  }
-  part.sig = graph_.node(plan_.nodes[part.nodes]).sig;
-  part.operands = static_cast<uint32_t>(plan_.operands.size());
-  if (!l.fixed_arity) {
-    Operand o = plan_.operands[l.operands];
-    std::vector<int64_t> offsets;
-    part.arg_begin = static_cast<uint32_t>(plan_.starts.size());
-    for (uint32_t i : kept) {
-      plan_.starts.push_back(static_cast<uint32_t>(offsets.size()));
-      for (uint32_t p = plan_.starts[l.arg_begin + i]; p < plan_.starts[l.arg_begin + i + 1]; ++p)
-        offsets.push_back(plan_.index[o.index + p]);
+  for (const uint32_t number : launches) {
+    const Launch& l = plan_.launches[number];
+    for (uint32_t i = 0; i < l.count; ++i) {
+      const Item it = item(l, i);
+      if (live_nodes[number] < l.count && !live[it.id]) continue;
+      kept_.push_back({number, i});
+      part.total += it.sig->size;
+      plan_.nodes.push_back(it.id);
+      plan_.index.push_back(it.out);
     }
-    plan_.starts.push_back(static_cast<uint32_t>(offsets.size()));
-    o.index = static_cast<uint32_t>(plan_.index.size());
-    plan_.index.insert(plan_.index.end(), offsets.begin(), offsets.end());
-    plan_.operands.push_back(o);
+  }
+  part.count = static_cast<uint32_t>(kept_.size());
+  part.sig = graph_.node(plan_.nodes[part.nodes]).sig;
+  const uint32_t operands = std::exchange(part.operands, static_cast<uint32_t>(plan_.operands.size()));
+  if (!part.fixed_arity) {
+    add_arguments(part, operands);
     return part;
   }
-  for (uint32_t k = 0; k < l.n_operands; ++k) {
-    Operand o = plan_.operands[l.operands + k];
-    if (o.kind != Operand::weight && o.kind != Operand::shared) {
-      const uint32_t index = static_cast<uint32_t>(plan_.index.size());
-      for (uint32_t i : kept) {
-        const int64_t at = argument(l, o, i);
+  for (uint32_t k = 0; k < part.n_operands; ++k) {
+    Operand o = plan_.operands[operands + k];
+    if (o.kind != Operand::weight && (o.kind != Operand::shared || launches.size() > 1)) {
+      o.kind = Operand::indexed;
+      o.index = static_cast<uint32_t>(plan_.index.size());
+      for (const Kept& node : kept_) {
+        const Launch& l = plan_.launches[node.launch];
+        const int64_t at = argument(l, plan_.operands[l.operands + k], node.number);
         plan_.index.push_back(at);
       }
-      o.kind = Operand::indexed;
-      o.index = index;
     }
     plan_.operands.push_back(o);
   }
   return part;
+}
+
+// The arguments of the kept nodes, whose number differs; `operands`: of one of their launches.
+void LaunchReader::add_arguments(Launch& part, uint32_t operands) {
+  Operand o = plan_.operands[operands];
+  std::vector<int64_t> offsets;
+  part.arg_begin = static_cast<uint32_t>(plan_.starts.size());
+  for (const Kept& node : kept_) {
+    const Launch& l = plan_.launches[node.launch];
+    const auto places = plan_.index.begin() + plan_.operands[l.operands].index;
+    const uint32_t first = plan_.starts[l.arg_begin + node.number];
+    const uint32_t end = plan_.starts[l.arg_begin + node.number + 1];
+    plan_.starts.push_back(static_cast<uint32_t>(offsets.size()));
+    offsets.insert(offsets.end(), places + first, places + end);
+  }
+  plan_.starts.push_back(static_cast<uint32_t>(offsets.size()));
+  o.index = static_cast<uint32_t>(plan_.index.size());
+  plan_.index.insert(plan_.index.end(), offsets.begin(), offsets.end());
+  plan_.operands.push_back(o);
 }
 
 namespace {

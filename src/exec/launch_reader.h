@@ -84,9 +84,10 @@ class LaunchReader {
   }
   // No two nodes add to the same gradient.
   bool distinct(const Launch& l) const;
-  // The launch restricted to `live_nodes` of its nodes, those with live[node] != 0; its tables are appended
-  // to the plan.
-  Launch live_part(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes);
+  // The live nodes of these launches as one launch: those with live[node] != 0, or all of launches that have
+  // live_nodes[launch] == count. They differ in nothing but their nodes; its tables are appended to the plan.
+  Launch live_part(std::span<const uint32_t> launches, const std::vector<uint8_t>& live,
+                   const std::vector<uint32_t>& live_nodes);
   // Throws where an index is out of range. Indices may change without the graph changing, so this is called
   // each time that a launch runs.
   void check(const Launch& l) const;
@@ -139,6 +140,11 @@ class LaunchReader {
     bool unset;
   };
   std::vector<RowSum> row_sums_;
+  struct Kept {  // a node of live_part()
+    uint32_t launch, number;
+  };
+  void add_arguments(Launch& part, uint32_t operands);
+  std::vector<Kept> kept_;
 };
 
 // What the loop reads is in registers: calls of kernels in f() might change anything that is in memory.

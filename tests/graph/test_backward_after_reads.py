@@ -6,6 +6,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
+from support.subject import IS_REFERENCE
 
 STEPS = 12
 Losses = Callable[[Any, bool], list]
@@ -100,6 +101,17 @@ def backward(dy: Any, m: Model, program: Losses, read: bool) -> list[np.ndarray]
     return m.gradients()
 
 
+def backward_launches(dy: Any, loss: Any) -> int:
+    """How many launches its backward pass takes."""
+    if IS_REFERENCE or "device_launches" in dy._core.timing():
+        pytest.skip("a GPU runs launches in reverse order")
+    loss.value()
+    before = dy._core.timing()["launches"]
+    loss.backward()
+    found: int = dy._core.timing()["launches"] - before
+    return found
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_gradients_are_those_of_reading_nothing(dy: Any, model: Model, program: Losses) -> None:
     read = backward(dy, model, program, True)
@@ -113,6 +125,61 @@ def test_gradients_have_the_same_bits_every_time(dy: Any, model: Model, program:
     once, again = (backward(dy, model, program, True) for _ in range(2))
     for got, want in zip(once, again):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_steps_that_were_read_one_by_one_share_launches(dy: Any, model: Model, program: Losses) -> None:
+
+    def launches(read: bool, batching: bool = True) -> int:
+        dy.renew_cg(autobatching=batching)
+        return backward_launches(dy, dy.esum(program(dy, model, read)))
+
+    unread, read, alone = launches(False), launches(True), launches(True, batching=False)
+    assert read < alone / 2
+    assert program is not steps_apart or read <= 2 * unread
+
+
+def test_one_read_leaves_groups_of_launches_as_they_are(dy: Any, model: Model) -> None:
+    """Where little can be joined, fused and element-wise groups still run at once."""
+
+    def launches(read: bool) -> int:
+        dy.renew_cg()
+        xs = [model.table[i % 9] for i in range(STEPS)]
+        first = dy.squared_norm(model.table[0])
+        read_if(read, first)
+        losses = [dy.squared_norm(model.out * dy.tanh(model.hidden * dy.concatenate([x, x]))) for x in xs]
+        return backward_launches(dy, dy.esum([first, *losses]))
+
+    assert launches(True) <= launches(False) + 2
+
+
+def test_a_product_with_its_loss_after_reads(dy: Any) -> None:
+    """A large softmax runs with its product, whose bias others read, too."""
+    pc = dy.ParameterCollection()
+    rng = np.random.RandomState(1)
+    W = pc.parameters_from_numpy(rng.randn(6000, 16) / 4)
+    V = pc.parameters_from_numpy(rng.randn(16, 16) / 4)
+    b = pc.parameters_from_numpy(rng.randn(6000))
+    table = pc.lookup_parameters_from_numpy(rng.randn(400, 16))
+
+    def gradients(read: bool) -> list[np.ndarray]:
+        dy.renew_cg()
+        for p in (W, V, b):
+            p.scale_gradient(0)
+        bias, losses = dy.tanh(b * 0.5), []
+        for i in range(400):
+            h = dy.tanh(V * table[i])
+            if i % 80 == 0:
+                losses.append(dy.squared_norm(h))
+                read_if(read, losses[-1])
+            losses.append(dy.pickneglogsoftmax(W * h + bias, i))
+        loss = dy.esum(losses)
+        loss.value()
+        loss.backward()
+        return [p.grad_as_array() for p in (W, V, b)]
+
+    for got, want in zip(gradients(True), gradients(False)):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * abs(want).max())
 
 
 def test_full_gradients_of_nodes(dy: Any, model: Model) -> None:

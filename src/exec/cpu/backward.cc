@@ -14,10 +14,12 @@ void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
     for (const Launch& l : plan_.launches)
       if (l.far) zero_gradients(l.out, static_cast<size_t>(l.total));
   }
-  clearing_.begin(live, live_nodes, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone);
+  const bool joined = in_pieces && order_.find(live, live_nodes);
+  clearing_.begin(live, live_nodes, base < plan_.launch_of.size() ? plan_.launch_of[base] : kNone, joined);
   if (graph_.offset_of(root) >= 0) grads()[graph_.offset_of(root)] = root_gradient;
   else if (graph_.node(base).flags & Node::requires_grad) parameter_target(base)[0] += root_gradient;
-  run_backward(live, live_nodes);
+  if (joined) run_joined(live, live_nodes);
+  else run_backward(live, live_nodes);
   const int64_t start = profile_clock();
   {
     const ProfileTrace::Scope weights(trace, ProfileSpan::weights, "weight gradients");
@@ -51,10 +53,25 @@ void CpuExecutor::run_backward(const std::vector<uint8_t>& live, const std::vect
       for (uint32_t i = end; i-- > head;) {
         if (!live_nodes[i]) continue;
         const LaunchTimer watch(*this, i, i + 1, true, live_nodes[i]);
-        backward(plan_.launches[i], live, live_nodes[i]);
+        backward({&i, 1}, live, live_nodes);
       }
     }
     end = head;
+    if (!direct_) poll_script();
+  }
+}
+
+// Launches of several pieces together. A product runs in the turn of its loss, whose gradient it needs.
+void CpuExecutor::run_joined(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes) {
+  for (uint32_t i = 0; i < order_.groups(); ++i) {
+    std::span<const uint32_t> group = order_.group(i);
+    const Launch& l = plan_.launches[group.front()];
+    if (l.loss != kNone) continue;
+    if (l.product != kNone) group = {&l.product, 1};
+    uint32_t nodes = 0;
+    for (const uint32_t launch : group) nodes += live_nodes[launch];
+    const LaunchTimer watch(*this, group.front(), group.front() + 1, true, nodes);
+    backward(group, live, live_nodes);
     if (!direct_) poll_script();
   }
 }
@@ -98,15 +115,17 @@ const float* CpuExecutor::parameter_gradient(NodeId id) {
   return use.direct ? use.storage->raw_grad() : nullptr;
 }
 
-void CpuExecutor::backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) {
+void CpuExecutor::backward(std::span<const uint32_t> launches, const std::vector<uint8_t>& live,
+                           const std::vector<uint32_t>& live_nodes) {
+  const Launch& l = plan_.launches[launches.front()];
   if (l.product != kNone || (l.loss != kNone && l.kind != OpKind::matmul)) return;  // with the product
-  run_deferred_of(l);
-  if (l.loss != kNone) return column_losses_.backward(static_cast<uint32_t>(&l - plan_.launches.data()));
+  for (const uint32_t launch : launches) run_deferred_of(plan_.launches[launch]);
+  if (l.loss != kNone) return column_losses_.backward(launches.front());
   if (l.kind == OpKind::parameter) return;  // its gradient stays in the slot until the end
   ++counters.launches;
-  if (live_nodes == l.count) return back(l);
+  if (launches.size() == 1 && live_nodes[launches.front()] == l.count) return back(l);
   const PlanMark mark = plan_.mark();
-  back(live_part(l, live, live_nodes));
+  back(live_part(launches, live, live_nodes));
   plan_.revert(mark);
 }
 

@@ -1,6 +1,6 @@
 // Runs launches on the CPU, forward and backward.
 //
-// 75 methods and 14 fields, the methods short: the kinds of launches (element-wise, per node, custom, matmul,
+// 76 methods and 15 fields, the methods short: the kinds of launches (element-wise, per node, custom, matmul,
 // lookup), each in a file of its own (forward.cc, backward.cc, custom.cc, matmul.cc, fused_group.cc), call
 // each other within fused groups for every launch, and share the buffers of columns and products below, which
 // keep their memory.
@@ -11,6 +11,7 @@
 
 #include "base/thread_pool.h"
 #include "cpu/kernel_table.h"
+#include "exec/cpu/backward_order.h"
 #include "exec/cpu/column_losses.h"
 #include "exec/cpu/gradient_clearing.h"
 #include "exec/cpu/matmul_job.h"
@@ -79,8 +80,10 @@ class CpuExecutor final : public Executor {
   // Runs launch i and those fused with it; returns the number of the next one.
   uint32_t forward(uint32_t i);
   void run_backward(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
-  // `live_nodes` of them take part: those with live[node] != 0.
-  void backward(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes);
+  void run_joined(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
+  // Launches that run as one, if there are several; of their nodes those with live[node] != 0.
+  void backward(std::span<const uint32_t> launches, const std::vector<uint8_t>& live,
+                const std::vector<uint32_t>& live_nodes);
   // A fused group; those take part that have live nodes, with all their nodes.
   void backward_group(uint32_t first, const std::vector<uint32_t>& live_nodes);
   // An element-wise group all of whose nodes take part.
@@ -190,6 +193,7 @@ class CpuExecutor final : public Executor {
   std::vector<Part> parts_;
   std::vector<size_t> chunks_;  // where the parts of each chunk begin
   GradientClearing clearing_{*this};
+  BackwardOrder order_{*this};
   ColumnLosses column_losses_{*this};
   std::vector<int64_t> operand_memory_, result_memory_;
   std::deque<std::vector<int64_t>> column_memory_;  // of the columns of the launch or fused group that runs

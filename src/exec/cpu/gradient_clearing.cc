@@ -17,11 +17,11 @@ void GradientClearing::clear(const Launch& l, const std::vector<uint8_t>& live, 
 }
 
 void GradientClearing::begin(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes,
-                             uint32_t root) {
+                             uint32_t root, bool at_once) {
   const uint32_t n = static_cast<uint32_t>(launches_.plan().launches.size());
   first_clear_.assign(n, kNone);
   if (launches_.full()) return;  // all is zero
-  if (launches_.graph().values_arena.top() <= kInCache) {
+  if (at_once || launches_.graph().values_arena.top() <= kInCache) {
     for (uint32_t i = 0; i < n; ++i)
       if (live_nodes[i]) clear(launches_.plan().launches[i], live, live_nodes[i]);
     return;

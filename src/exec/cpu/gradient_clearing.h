@@ -14,8 +14,10 @@ class GradientClearing {
   explicit GradientClearing(const LaunchReader& launches) : launches_(launches) {}
 
   // Zeroes the gradients of `root`, the launch that backward begins at, and of results that no launch reads;
-  // those of other results are left to before(). Not for full gradients, which the caller zeroes.
-  void begin(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes, uint32_t root);
+  // those of other results are left to before(), unless all are wanted `at_once`. Not for full gradients,
+  // which the caller zeroes.
+  void begin(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes, uint32_t root,
+             bool at_once);
   // Launches [begin, end) are about to run backward.
   void before(uint32_t begin, uint32_t end, const std::vector<uint8_t>& live,
               const std::vector<uint32_t>& live_nodes);

@@ -63,5 +63,9 @@ constexpr size_t kFetchedBytes = 1024;
 
 // ---- backward
 constexpr int64_t kInCache = 64 * 1024;  // floats of gradients that stay in the cache for all of backward
+// Of a graph that was computed in pieces: launches without products that may run together have at most so
+// many floats, and they do if so many percent are left (exec/cpu/backward_order.h).
+constexpr int64_t kJoinedFloats = 8192;
+constexpr size_t kJoinedShare = 75;
 
 }  // namespace dyc

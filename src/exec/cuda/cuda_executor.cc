@@ -283,7 +283,7 @@ void CudaExecutor::run_backward(NodeId root, const std::vector<uint8_t>& live,
       const LaunchTimer timer(*this, *i, *i + 1, true, live_nodes[*i]);
       const bool whole = live_nodes[*i] == plan_.launches[*i].count;
       context_.link = chained && whole ? link_of(*head, *i) : Link{};
-      backward_live(plan_.launches[*i], live, live_nodes[*i]);
+      backward_live(*i, live, live_nodes);
       submit_timed();
     }
   }
@@ -319,13 +319,15 @@ void CudaExecutor::seed(NodeId root) {
   arenas_.set_gradient(at, root_gradient);
 }
 
-void CudaExecutor::backward_live(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) {
+void CudaExecutor::backward_live(uint32_t number, const std::vector<uint8_t>& live,
+                                 const std::vector<uint32_t>& live_nodes) {
+  const Launch& l = plan_.launches[number];
   run_deferred_of(l);
   if (l.kind == OpKind::parameter) return;  // its gradient is added when all is done
   ++counters.launches;
-  if (live_nodes == l.count) return backward(l);
+  if (live_nodes[number] == l.count) return backward(l);
   const PlanMark mark = plan_.mark();
-  backward(live_part(l, live, live_nodes));
+  backward(live_part({&number, 1}, live, live_nodes));
   plan_.revert(mark);
   encoder_.forget_index();
 }

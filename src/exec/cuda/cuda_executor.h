@@ -52,7 +52,8 @@ class CudaExecutor final : public Executor {
   void seed(NodeId root);
   void run_backward(NodeId root, const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
   bool may_chain_backward(uint32_t head);
-  void backward_live(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes);
+  void backward_live(uint32_t number, const std::vector<uint8_t>& live,
+                     const std::vector<uint32_t>& live_nodes);
   void backward(const Launch& l);
   void add_weight_gradients();
 

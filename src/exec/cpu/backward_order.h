@@ -1,0 +1,39 @@
+// In which order backward runs launches of a graph that was computed in pieces, and which of them it runs as
+// one. A script that reads values as it goes (a parser that explores its own errors, an agent, minibatches of
+// sentences that are each decoded) has its graph computed by many small launches. Backward knows all of them:
+// the longest way from a launch to the root says when its gradient is complete, and launches that are equally
+// far and differ in nothing but their nodes run together.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "exec/launch_reader.h"
+
+namespace dyc {
+
+class BackwardOrder {
+ public:
+  explicit BackwardOrder(const LaunchReader& launches) : launches_(launches) {}
+
+  // For the launches that have live nodes. False: launches are to run one by one, in reverse.
+  bool find(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
+  uint32_t groups() const { return static_cast<uint32_t>(ends_.size()); }
+  // Numbers of the launches that run together, the last one first.
+  std::span<const uint32_t> group(uint32_t i) const {
+    const uint32_t begin = i ? ends_[i - 1] : 0;
+    return {numbers_.data() + begin, ends_[i] - begin};
+  }
+
+ private:
+  bool repeats(const std::vector<uint32_t>& live_nodes);
+  void find_levels(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
+  bool is_small(const Launch& l) const;
+  bool may_join(const Launch& a, const Launch& b) const;
+
+  const LaunchReader& launches_;
+  std::vector<uint32_t> numbers_, ends_;
+  std::vector<uint32_t> levels_;  // per launch: launches on the longest way to the root
+  std::vector<uint8_t> seen_;     // by batch key
+};
+
+}  // namespace dyc
