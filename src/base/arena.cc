@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/lasting_memory.h"
 
 namespace dyc {
 
@@ -31,12 +32,6 @@ size_t reservation_bytes() {
   size_t bytes = pages > 0 && page > 0 ? static_cast<size_t>(pages) * page : size_t{8} << 30;
   // With a limit on address space, one arena takes no more than a quarter of it.
   return std::min(bytes, address_space() / 4);
-}
-
-// Fewer page faults and TLB misses; where the kernel has no such thing the call does nothing.
-void prefer_huge_pages(void* p, size_t bytes) {
-  constexpr int kMadvHugepage = 14;  // MADV_HUGEPAGE on Linux
-  (void)madvise(p, bytes, kMadvHugepage);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/instance.h"
+#include "base/lasting_memory.h"
 #include "base/tuning.h"
 
 namespace dyc {
@@ -17,6 +18,7 @@ namespace dyc {
 namespace {
 
 constexpr size_t kAlign = 64;
+constexpr auto kLasting = FloatBuffer::Kind::lasting;
 bool sharing = false;
 
 uint32_t next_uid() {
@@ -40,9 +42,11 @@ void* map_shared(size_t bytes) {
 
 void share_new_storages(bool on) { sharing = on; }
 
-FloatBuffer::FloatBuffer(size_t size, bool zeroed, bool shared) : size_(size), shared_(shared) {
+FloatBuffer::FloatBuffer(size_t size, bool zeroed, Kind kind) : size_(size), kind_(kind) {
   const size_t bytes = bytes_of(size);
-  block_ = shared ? map_shared(bytes) : zeroed ? std::calloc(bytes, 1) : std::malloc(bytes);
+  if (kind == Kind::shared) block_ = map_shared(bytes);
+  if (kind == Kind::lasting && !(block_ = take_lasting(bytes))) kind_ = Kind::ordinary;
+  if (kind_ == Kind::ordinary) block_ = zeroed ? std::calloc(bytes, 1) : std::malloc(bytes);
   if (!block_)
     throw MemoryError(text("out of memory: a parameter buffer of ", size, " floats was requested"));
   const auto address = reinterpret_cast<uintptr_t>(block_);
@@ -50,21 +54,22 @@ FloatBuffer::FloatBuffer(size_t size, bool zeroed, bool shared) : size_(size), s
 }
 
 FloatBuffer::~FloatBuffer() {
-  if (shared_ && block_) munmap(block_, bytes_of(size_));
-  else std::free(block_);
+  if (!block_ || kind_ == Kind::ordinary) std::free(block_);
+  else if (kind_ == Kind::shared) munmap(block_, bytes_of(size_));
+  else free_lasting(block_);
 }
 
 FloatBuffer::FloatBuffer(FloatBuffer&& other) noexcept
     : block_(std::exchange(other.block_, nullptr)),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      shared_(other.shared_) {}
+      kind_(other.kind_) {}
 
 FloatBuffer& FloatBuffer::operator=(FloatBuffer&& other) noexcept {
   std::swap(block_, other.block_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
-  std::swap(shared_, other.shared_);
+  std::swap(kind_, other.kind_);
   return *this;
 }
 
@@ -79,7 +84,7 @@ Storage::Storage(std::string full_name, const Dim& dims, std::optional<uint32_t>
       lookup_(row_count.has_value()),
       shared_(sharing) {
   buffers_.emplace_back();
-  buffers_[0].buffer = FloatBuffer(size(), false, shared_);
+  buffers_[0].buffer = FloatBuffer(size(), false, shared_ ? FloatBuffer::Kind::shared : kLasting);
   buffers_[0].version = next_version();
 }
 
@@ -98,11 +103,11 @@ void Storage::check_writable() const {
                            "make and change parameters before or after it");
 }
 
-// One that is neither current nor pinned, made if there is none.
+// One that is neither current nor pinned, made if there is none. More than two come and go.
 size_t Storage::spare_buffer() {
   for (size_t i = buffers_.size(); i-- > 0;)
     if (i != current_ && buffers_[i].pins == 0) return i;
-  FloatBuffer buffer(size(), false);
+  FloatBuffer buffer(size(), false, buffers_.size() < 2 ? kLasting : FloatBuffer::Kind::ordinary);
   buffers_.emplace_back();
   buffers_.back().buffer = std::move(buffer);
   return buffers_.size() - 1;
@@ -231,7 +236,7 @@ void Storage::sync_grad() const {
 }
 
 void Storage::allocate_grad() {
-  if (!grad_.allocated()) grad_ = FloatBuffer(size(), true);
+  if (!grad_.allocated()) grad_ = FloatBuffer(size(), true, kLasting);
 }
 
 std::vector<uint32_t> Storage::rows_with_grad() const {

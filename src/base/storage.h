@@ -40,8 +40,10 @@ struct WeightDecay {
 class FloatBuffer {
  public:
   FloatBuffer() = default;
-  // `shared`: with the processes that are forked from now on.
-  FloatBuffer(size_t size, bool zeroed, bool shared = false);
+  // `lasting`: about as long as a model (base/lasting_memory.h); `shared`: with the processes that are forked
+  // from now on.
+  enum class Kind : uint8_t { ordinary, lasting, shared };
+  FloatBuffer(size_t size, bool zeroed, Kind kind = Kind::ordinary);
   ~FloatBuffer();
   FloatBuffer(FloatBuffer&& other) noexcept;
   FloatBuffer& operator=(FloatBuffer&& other) noexcept;
@@ -57,7 +59,7 @@ class FloatBuffer {
   void* block_ = nullptr;
   float* data_ = nullptr;
   size_t size_ = 0;
-  bool shared_ = false;  // mapped, not from malloc
+  Kind kind_ = Kind::ordinary;
 };
 
 // Whether values of Storages made from now on are in memory shared with forked processes.

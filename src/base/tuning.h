@@ -20,6 +20,12 @@ constexpr size_t kWorthWaking = 8;  // chunks for which sleeping threads are wok
 // ---- tables
 constexpr uint32_t kSortedRows = 32;  // touched rows are sorted if they are one in so many, or fewer
 
+// ---- buffers of parameters (base/lasting_memory.h), in bytes
+constexpr size_t kLastingChunk = size_t{4} << 20;  // two huge pages of most systems
+constexpr size_t kLeastLasting = 4096, kMostLasting = kLastingChunk / 4;
+constexpr size_t kLastingShift =
+    832;  // between buffers: those of one size begin in different sets of the cache
+
 // ---- random numbers
 constexpr size_t kDraws = 256;  // drawn at a time, so that the loops over them vectorise
 

@@ -123,7 +123,8 @@ void Trainer::allocate_states(const std::vector<StoragePtr>& storages, std::dequ
   while (states.size() < storages.size()) {
     const size_t stride = (storages[states.size()]->size() + 15) / 16 * 16 + tuning::kStateShift;
     State state;
-    state.buffer = FloatBuffer(static_cast<size_t>(kernels_.states) * stride, true);
+    state.buffer =
+        FloatBuffer(static_cast<size_t>(kernels_.states) * stride, true, FloatBuffer::Kind::lasting);
     for (int i = 0; i < kernels_.states; ++i)
       state.array[i] = state.buffer.data() + static_cast<size_t>(i) * stride + tuning::kStateShift;
     states.push_back(std::move(state));
