@@ -217,6 +217,14 @@ class Drawing(Decoder):
         return int(self.softmax.sample(h))
 
 
+class Categorical(Decoder):
+    """By DyNet's own sampling, of a Tensor."""
+
+    def choose(self, h: Any) -> int:
+        tensor = self.dy.log_softmax(self.scores(h)).tensor_value()
+        return int(tensor.categorical_sample_log_prob().as_numpy()[0])
+
+
 class SideBySide(Subtracting):
     """A loop over steps, in each of which loops over instances record, and then read, without batch_map."""
 
@@ -240,7 +248,7 @@ class EarlyExit(Decoder):
 
 DECODERS: dict[str, type[Decoder]] = {
     "greedy": Greedy, "sampling": Sampling, "subtracting": Subtracting, "gumbel": Gumbel,
-    "drawing": Drawing, "side by side": SideBySide, "early exit": EarlyExit,
+    "drawing": Drawing, "categorical": Categorical, "side by side": SideBySide, "early exit": EarlyExit,
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "bindings/compute.h"
+#include "bindings/copied_node.h"
 #include "bindings/dlpack.h"
 #include "bindings/float_arrays.h"
 #include "bindings/model.h"
@@ -338,6 +339,7 @@ struct DeviceArray {
   bool read_only = true;
   uint64_t start = 0;                      // without memory
   std::shared_ptr<const void> owner = {};  // of what is there
+  CopiedNode node = {};
 
   size_t size() const {
     size_t n = 1;
@@ -404,7 +406,8 @@ pb::array_t<float> numpy_of(const DeviceArray& array) {
   std::vector<pb::ssize_t> shape(array.shape.begin(), array.shape.end()), strides;
   for (const int64_t n : array.strides) strides.push_back(n * static_cast<pb::ssize_t>(sizeof(float)));
   pb::array_t<float> host(shape, strides);
-  if (array.size()) Exchange().download(array.address(), array.size(), host.mutable_data());
+  if (const float* const values = array.node.values()) std::copy_n(values, array.size(), host.mutable_data());
+  else if (array.size()) Exchange().download(array.address(), array.size(), host.mutable_data());
   return host;
 }
 
@@ -544,11 +547,13 @@ void set_allocator(const pb::object& function) {
 
 }  // namespace
 
-PyObject* tensor_on_device(std::shared_ptr<DeviceMemory> memory, const Dim& dim) {
+PyObject* tensor_on_device(std::shared_ptr<DeviceMemory> memory, NodeId id) {
+  const Dim& dim = engine().graph.dim(id);
   ArrayLayout layout(sizeof(float));
   layout.add(dim);
   if (dim.bd > 1) layout.add(dim.bd);
-  const DeviceArray array = device_array(std::move(memory), layout, true);
+  DeviceArray array = device_array(std::move(memory), layout, true);
+  array.node = CopiedNode(id);
   return tensor_class().attr("_of_device")(array, dim.nd).release().ptr();
 }
 

@@ -48,8 +48,8 @@ inline void check_result_size(int64_t got, size_t floats, const char* op) {
     throw ValueError(text(op, ": expected a result of ", floats, " numbers, got an array of ", got));
 }
 
-// A Tensor of values in memory of the device.
-PyObject* tensor_on_device(std::shared_ptr<DeviceMemory> memory, const Dim& dim);
+// A Tensor of a node's values, in memory of the device.
+PyObject* tensor_on_device(std::shared_ptr<DeviceMemory> memory, NodeId id);
 pybind11::object tensor_class();  // tensor.cc
 
 }  // namespace dyc::py

@@ -190,8 +190,7 @@ PyObject* reading(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject*
 PyObject* tensor_value(NodeId id, int recalculate, const char* method) {
   if (recalculate) compute_value(id, true, method);
   try {
-    if (auto memory = compute_on_device(id))
-      return tensor_on_device(std::move(memory), engine().graph.dim(id));
+    if (auto memory = compute_on_device(id)) return tensor_on_device(std::move(memory), id);
   } catch (const MemoryError&) {
   }
   return value_as<tensor_of>(id, 0, method);

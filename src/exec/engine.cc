@@ -126,6 +126,7 @@ void Engine::compute(std::vector<NodeId> ids) {
 
 void Engine::invalidate() {
   if (valid_ == 0 && stale_) return;
+  ++invalidations_;
   valid_ = 0;
   stale_ = true;
   drawn_ = 0;

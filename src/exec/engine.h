@@ -69,6 +69,7 @@ class Engine {
   void compute(std::vector<NodeId> ids);
   // Marks all values as out of date: an input changed, or recalculate=True.
   void invalidate();
+  uint32_t invalidations() const { return invalidations_; }
 
   // Only with `direct` are gradients added to the parameters; otherwise accumulate_gradients() does it, once.
   void backward(NodeId root, bool full, bool direct = true);
@@ -155,6 +156,7 @@ class Engine {
   uint32_t session_ = 0;
   std::shared_ptr<ProfileTrace> trace_;
   bool stale_ = false;  // draw random nodes and read parameters again
+  uint32_t invalidations_ = 0;
   NodeId backward_root_ = kNone;
   bool backward_full_ = false;
   void start_backward(NodeId root, bool full, bool direct);

@@ -200,3 +200,53 @@ for step in range(3):
     assert np.allclose(dy.npvalues(nodes, recalculate=True), [given[step] * k for k in range(1, N + 1)])
 """
     )
+
+
+def test_tensors_of_a_launch() -> None:
+    """Their memory on the device is their own; what the host reads of them comes down together."""
+    told = program(
+        BEGIN
+        + """
+for _ in range(2):
+    dy.renew_cg()
+    nodes = [-dy.inputVector(v) for v in given]
+    dy.forward(nodes)
+    tensors = [x.tensor_value() for x in nodes]
+    downloads()
+    assert np.array_equal([t.as_numpy() for t in tensors], -given)
+    print(*downloads())
+"""
+    )
+    assert told == "5 32000\n1 32000\n"
+
+
+def test_tensors_keep_values_that_change() -> None:
+    program(
+        BEGIN
+        + """
+x = dy.vecInput(SIZE)
+y = -x
+x.set(given[0])
+first = y.tensor_value()
+x.set(given[1])
+second = y.tensor_value()
+assert np.array_equal(second.as_numpy(), -given[1]) and np.array_equal(first.as_numpy(), -given[0])
+third = y.tensor_value()
+x.set(given[2])
+assert np.array_equal(third.as_numpy(), -given[1]) and np.array_equal(y.npvalue(), -given[2])
+noise = dy.random_normal(SIZE)
+before = noise.tensor_value()
+after = noise.tensor_value(recalculate=True).as_numpy()
+assert not np.array_equal(before.as_numpy(), after) and np.array_equal(noise.npvalue(), after)
+dy.cg_checkpoint()
+gone = dy.square(y).tensor_value()
+dy.cg_revert()
+other = dy.cube(y)
+assert np.allclose(other.npvalue(), -given[2] ** 3, rtol=1e-5)
+assert np.array_equal(gone.as_numpy(), given[2] ** 2)
+kept = y.tensor_value()
+dy.renew_cg()
+z = -dy.inputVector(given[3])
+assert np.array_equal(z.npvalue(), -given[3]) and np.array_equal(kept.as_numpy(), -given[2])
+"""
+    )

@@ -38,7 +38,8 @@ def decoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, fl
     return found
 
 
-DECODERS = ["greedy", "sampling", "subtracting", "gumbel", "drawing", "side by side", "early exit"]
+DECODERS = ["greedy", "sampling", "subtracting", "gumbel", "drawing", "categorical", "side by side",
+            "early exit"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DECODERS)

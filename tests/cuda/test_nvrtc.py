@@ -132,6 +132,17 @@ def test_every_kernel_compiles(compiled: Compiled, file: str, architecture: int)
     assert len(set(lowered.values())) == len(names), "two kernels are one"
 
 
+@pytest.mark.parametrize("file", KERNEL_FILES)
+def test_kernels_compile_for_older_gpus(file: str) -> None:
+    """Those with asynchronous copies and tensor cores of their generation among them: sm_75 has neither."""
+    numbers = [i for i, row in enumerate(rows()) if row["name"] in ("tanh", "lstm_cell")]
+    passes = 3  # of cuda::Pass
+    steps = ", ".join(str(i * passes) for i in numbers)
+    names = [f"persistent<{steps}>", f"chain<{steps}>"] if file == "persistent" else kernels()[file][:1]
+    _, lowered, log = nvrtc.compile_cubin(source(file) + EPILOGUE, source_name(file), "sm_75", names)
+    assert sorted(lowered) == sorted(names) and "warning" not in log
+
+
 @pytest.mark.parametrize(
     ("file", "of_row", "op"),
     [("elementwise", "unary_forward", "tanh"), ("per_node", "node_forward", "log_softmax"),

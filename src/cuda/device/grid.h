@@ -68,14 +68,16 @@ DYC_INLINE T warp_sum(T a) {
   return warp_join(a, [](T x, T y) { return x + y; });
 }
 
-// Copies of words from device to shared memory that go on while the thread does; they are there when the
-// thread has waited for them and its block has met.
+// Copies of words from device to shared memory that go on while the thread does, on sm_80 and later; they are
+// there when the thread has waited for them and its block has met.
 template <class T>
 DYC_INLINE void copy_async(T* to, const T* from) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
 #ifdef DYC_EMULATION
   *to = *from;
   emulation::note_copy(to, sizeof(T));
+#elif __CUDA_ARCH__ < 800
+  *to = *from;
 #else
   asm volatile(
       "cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
@@ -86,7 +88,7 @@ DYC_INLINE void copy_async(T* to, const T* from) {
 DYC_INLINE void wait_for_copies() {
 #ifdef DYC_EMULATION
   emulation::note_copies_ended();
-#else
+#elif __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }

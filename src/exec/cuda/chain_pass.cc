@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "exec/cuda/command_list.h"
 
 namespace dyc {
@@ -55,8 +54,7 @@ Command ChainPass::chain_of(const Command* begin, const Command* end) {
   for (const Command* c = begin; c < end; ++c) {
     chain.blocks = std::max(chain.blocks, c->blocks);
     chain.needs_grid_sync = chain.needs_grid_sync || c->needs_grid_sync;
-    if (!kernel_->has(c->kernel_id))  // which would leave the step out
-      throw RuntimeError(text("internal error: a chain's kernel lacks the body ", c->kernel_id));
+    kernel_->require(c->kernel_id);
     steps.push_back({c->kernel_id, false, static_cast<const cuda::LaunchArgs*>(c->args)});
     links_.push_back(c->link);
   }

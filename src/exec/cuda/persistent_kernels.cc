@@ -18,6 +18,11 @@ bool contains(const PersistentKernels::Ids& all, const PersistentKernels::Ids& s
 
 }  // namespace
 
+void PersistentKernels::Kernel::require(uint32_t kernel_id) const {
+  if (!std::binary_search(kernel_ids.begin(), kernel_ids.end(), kernel_id))
+    throw RuntimeError(text("internal error: a kernel of many launches lacks the body ", kernel_id));
+}
+
 bool PersistentKernels::can_run(uint32_t kernel_id) {
   if (kernel_id >= kOps * cuda::kPasses) return kernel_id - kOps * cuda::kPasses <= cuda::kLastPersistent;
   return op_info(static_cast<OpId>(kernel_id / cuda::kPasses)).meta->kind != OpKind::custom;

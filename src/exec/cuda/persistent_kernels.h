@@ -27,9 +27,8 @@ class PersistentKernels {
     cuda::Backend::Kernel kernel;
     uint32_t blocks;                                            // that fit on the device at the same time
     std::vector<std::pair<size_t, uint32_t>> with_memory = {};  // so many with so many bytes for each
-    bool has(uint32_t kernel_id) const {
-      return std::binary_search(kernel_ids.begin(), kernel_ids.end(), kernel_id);
-    }
+    // On the device a step whose body is missing would be left out.
+    void require(uint32_t kernel_id) const;
   };
   // Can a kernel with this id be a step?
   static bool can_run(uint32_t kernel_id);

@@ -105,6 +105,7 @@ Command PersistentPass::launch_of(size_t number) {
   for (size_t i = s.begin; i < s.end; ++i) blocks = std::max(blocks, list_.commands_[i].blocks);
   blocks = place_weights(s, kernel, std::min(blocks, kernel.blocks));
   const std::vector<cuda::PersistentStep> steps = steps_of(s);
+  for (const cuda::PersistentStep& step : steps) kernel.require(step.kernel_id);
   cuda::PersistentArgs all{};
   all.steps = list_.put(steps);
   all.count = static_cast<uint32_t>(steps.size());

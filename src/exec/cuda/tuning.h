@@ -17,7 +17,7 @@ namespace dyc {
 constexpr int64_t kFetchWhole = 1 << 14;  // floats; a launch up to this size is downloaded whole: one latency
 constexpr int64_t kFetchGap = 64;         // floats between two ranges that are downloaded as one
 constexpr int64_t kResultGap = 1 << 12;   // the same between results of a launch, which are all there: it
-                                         // takes less time than another download
+                                          // takes less time than another download
 constexpr int64_t kArgmaxLeast = 1 << 12;  // floats of a launch, below which indices take as long as values
 
 // ---- memory
