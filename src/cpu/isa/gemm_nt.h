@@ -137,13 +137,15 @@ class NtFetch {
   int64_t j_, end_, each_tile_;
 };
 
-static void nt_direct(const NtArgs& a, Range js) {
+static void nt_direct(const NtArgs& a, Range js, int64_t next) {
   const int64_t n = js.end - js.begin;
   const float* dys[kNtBlock];
   const float* xs[kNtBlock];
   for (int64_t j = 0; j < n; j++) dys[j] = col(a.dy, js.begin + j), xs[j] = col(a.x, js.begin + j);
+  NtFetch fetch(a, js, next);
   for (int64_t k = a.ks.begin; k < a.ks.end; k += kTileCols) {
     for (int64_t r = a.rows.begin; r < a.rows.end; r += kPanelRows) {
+      if (fetch.left()) fetch.step();
       const Direct source{dys, xs, r, k};
       nt_dispatch(n, source, a.dw + k * a.ld + r, a.ld, min_of(kPanelRows, a.rows.end - r),
                   min_of(kTileCols, a.ks.end - k), a.unset);
@@ -183,7 +185,7 @@ static void nt_short(NtArgs args, Range js, int64_t next, bool packs) {
   for (int64_t j = js.begin; j < js.end; j += kNtBlock) {
     const Range block{j, min_of(js.end, j + kNtBlock)};
     if (packs) nt_packed(args, block, next);
-    else nt_direct(args, block);
+    else nt_direct(args, block, next);
     args.unset = false;
   }
 }
