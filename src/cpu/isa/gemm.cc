@@ -9,11 +9,13 @@ namespace dyc::DYC_ISA {
 // The rows of W in [0, ld) are few: y_j = start_j + (W^T)^T x_j by dot products.
 static void nn_few_rows(Range cols, int64_t k, const float* w, int64_t m, ConstCols x, ConstCols start,
                         Cols y) {
-  for (int64_t j = cols.begin; j < cols.end; j++) {
-    float* to = col(y, j);
-    if (!start.base) clear(to, m);
-    else if (col(start, j) != to) __builtin_memcpy(to, col(start, j), m * sizeof(float));
-  }
+  with_constant<kFewRows>(m, [&](auto rows) {  // copies of so few floats are not worth a call
+    constexpr size_t kBytes = decltype(rows)::value * sizeof(float);
+    for (int64_t j = cols.begin; j < cols.end; j++) {
+      if (!start.base) __builtin_memset(col(y, j), 0, kBytes);
+      else __builtin_memmove(col(y, j), col(start, j), kBytes);
+    }
+  });
   static thread_local Scratch scratch;
   const Product product{k, transposed(w, m, k, scratch), k, x};
   gemm_tn_sum({0, m}, cols, &product, 1, y);
