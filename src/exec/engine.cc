@@ -126,8 +126,7 @@ void Engine::compute(std::vector<NodeId> ids) {
 
 void Engine::invalidate() {
   if (valid_ == 0 && stale_) return;
-  ++invalidations_;
-  valid_ = 0;
+  forget_values();
   stale_ = true;
   drawn_ = 0;
   redraws_ = graph.draws().size();
@@ -213,7 +212,7 @@ void Engine::draw_until(NodeId id) {
     const NodeId node = draws[drawn_];
     if (graph.offset_of(node) < 0) graph.set_offset(node, graph.values_arena.allocate(graph.sig(node).size));
     else if (drawn_ >= redraws_) continue;
-    else valid_ = 0;  // whatever read it is old
+    else forget_values();  // whatever read it is old
     graph.fill_draw(node);
   }
   if (drawn_ == draws.size()) stale_ = false;

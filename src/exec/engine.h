@@ -69,6 +69,7 @@ class Engine {
   void compute(std::vector<NodeId> ids);
   // Marks all values as out of date: an input changed, or recalculate=True.
   void invalidate();
+  // How often computed values went out of date.
   uint32_t invalidations() const { return invalidations_; }
 
   // Only with `direct` are gradients added to the parameters; otherwise accumulate_gradients() does it, once.
@@ -137,6 +138,10 @@ class Engine {
   void redo(uint32_t launches, double start);  // `start`: the time by now()
   void undo(const PlanMark& mark);
   void draw_until(NodeId id);
+  void forget_values() {
+    ++invalidations_;
+    valid_ = 0;
+  }
   void attend(NodeId id);
   void compute_now(NodeId id);
   void check_value(NodeId id);

@@ -238,6 +238,15 @@ noise = dy.random_normal(SIZE)
 before = noise.tensor_value()
 after = noise.tensor_value(recalculate=True).as_numpy()
 assert not np.array_equal(before.as_numpy(), after) and np.array_equal(noise.npvalue(), after)
+table = dy.ParameterCollection().add_lookup_parameters((1, 3), init=1.0)
+row = table[0] * 2
+later = dy.random_normal(3)
+dy.forward([row, later])
+row.value(recalculate=True)
+read = row.tensor_value()
+table.init_row(0, [5.0] * 3)
+later.value()  # is drawn now, so all is computed again, from the rows of now
+assert read.as_numpy().tolist() == [2.0] * 3 and row.vec_value() == [10.0] * 3
 dy.cg_checkpoint()
 gone = dy.square(y).tensor_value()
 dy.cg_revert()
