@@ -29,11 +29,10 @@ LaunchReads::Results& LaunchReads::results_of(uint32_t launch) {
   r.asked.assign(l.count, 0);
   r.sig = l.sig;
   r.guessed = read_whole_.contains(l.sig);
-  if (r.guessed) r.ahead = l.count;
   return r;
 }
 
-// Of a result that is large: it comes alone.
+// Of a result that is large: it comes without the rest.
 bool LaunchReads::is_small_part(const Launch& l, ArenaRange part) const {
   const ArenaRange whole = range_of(l, node_at(l, part.begin));
   const int64_t floats = whole.end - whole.begin;
@@ -42,9 +41,15 @@ bool LaunchReads::is_small_part(const Launch& l, ArenaRange part) const {
 
 void LaunchReads::expect(uint32_t launch, ArenaRange part) {
   const Launch& l = plan_.launches[launch];
-  if (is_small_part(l, part)) return;
-  State& state = results_of(launch).states[node_at(l, part.begin)];
-  if (state == kMissing) state = kExpected;
+  Results& r = results_of(launch);
+  State& state = r.states[node_at(l, part.begin)];
+  if (state != kMissing) return;
+  if (!is_small_part(l, part)) {
+    state = kExpected;
+    return;
+  }
+  Part& known = r.parts.try_emplace(part.begin, Part{part.end, kExpected}).first->second;
+  if (known.end < part.end) known = {part.end, kExpected};
 }
 
 std::vector<ArenaRange> LaunchReads::ask(uint32_t launch, ArenaRange part) {
@@ -53,13 +58,29 @@ std::vector<ArenaRange> LaunchReads::ask(uint32_t launch, ArenaRange part) {
   const uint32_t node = node_at(l, part.begin);
   const State state = r.states[node];
   if (state == kExpected) return take(r, l, 0, l.count, true);
-  if (state == kMissing && is_small_part(l, part)) return {part};
+  if (state == kMissing && is_small_part(l, part)) return ask_part(r, part);
   note(r, node);
   if (state == kHere) return {};
-  const uint32_t first = r.guessed ? 0 : node;
-  const uint32_t end = first + std::min(r.ahead, l.count - first);
-  r.ahead = 2 * std::min(r.ahead, l.count);
-  return take(r, l, first, end, false);
+  if (r.guessed) return take(r, l, 0, l.count, false);
+  return take(r, l, node, node + std::min(r.n_asked, l.count - node), false);
+}
+
+// With the others that are expected, or alone.
+std::vector<ArenaRange> LaunchReads::ask_part(Results& r, ArenaRange part) {
+  Part& own = r.parts.try_emplace(part.begin, Part{part.end, kMissing}).first->second;
+  if (own.end < part.end) own = {part.end, kMissing};
+  if (own.state == kHere) return {};
+  if (own.state == kMissing) {
+    own.state = kHere;
+    return {part};
+  }
+  std::vector<ArenaRange> parts;
+  for (auto& [begin, other] : r.parts) {
+    if (other.state != kExpected) continue;
+    other.state = kHere;
+    parts.push_back({begin, other.end});
+  }
+  return parts;
 }
 
 // Of the nodes [first, end): what is missing, or only what is expected.

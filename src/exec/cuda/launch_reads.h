@@ -1,6 +1,6 @@
 // Which results of a launch are downloaded when one of them is asked for: those that are read next as far as
-// this was said; else that one, and the more of the others the more of them were asked for one by one. Where
-// most were, all results of the next launch of the same signature come with the first.
+// this was said; else as many, from that one on, as were asked for one by one so far. Where most were, all
+// results of the next launch of the same signature come with the first.
 #pragma once
 #include <map>
 #include <unordered_set>
@@ -28,12 +28,17 @@ class LaunchReads {
 
  private:
   enum State : uint8_t { kMissing, kExpected, kHere };
+  struct Part {
+    int64_t end;
+    State state;
+  };
   struct Results {
-    std::vector<State> states;        // per node
-    std::vector<uint8_t> asked;       // per node
-    uint32_t n_asked = 0, ahead = 1;  // asked for and not expected; nodes that the next such read brings
+    std::vector<State> states;   // per node
+    std::vector<uint8_t> asked;  // per node
+    uint32_t n_asked = 0;        // nodes asked for and not expected
     uint32_t sig = 0;
-    bool guessed = false;  // all come with the first
+    bool guessed = false;           // all come with the first
+    std::map<int64_t, Part> parts;  // of large results; by beginning
   };
 
   Results& results_of(uint32_t launch);
@@ -41,6 +46,7 @@ class LaunchReads {
   ArenaRange range_of(const Launch& l, uint32_t node) const;
   bool is_small_part(const Launch& l, ArenaRange part) const;
   void note(Results& r, uint32_t node);
+  static std::vector<ArenaRange> ask_part(Results& r, ArenaRange part);
   std::vector<ArenaRange> take(Results& r, const Launch& l, uint32_t first, uint32_t end, bool expected);
 
   const Plan& plan_;
