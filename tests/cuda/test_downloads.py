@@ -281,3 +281,22 @@ z = -dy.inputVector(given[3])
 assert np.array_equal(z.npvalue(), -given[3]) and np.array_equal(kept.as_numpy(), -given[2])
 """
     )
+
+
+def test_a_download_that_failed_brought_nothing() -> None:
+    """The device is lost in the second flush; each read of what it had computed says so."""
+    told = program(
+        BEGIN
+        + """
+dy.forward(nodes)
+tensor = nodes[9].tensor_value()
+reads = [nodes[5].npvalue, lambda: dy.npvalues(nodes[4:8]), tensor.as_numpy]
+for read in [dy.tanh(nodes[3]).value, *reads, *reads]:
+    try:
+        print(read())
+    except RuntimeError as e:
+        print("the device was lost" in str(e))
+""",
+        "fail=2",
+    )
+    assert told == "True\n" * 7

@@ -134,7 +134,7 @@ def test_every_kernel_compiles(compiled: Compiled, file: str, architecture: int)
 
 @pytest.mark.parametrize("file", KERNEL_FILES)
 def test_kernels_compile_for_older_gpus(file: str) -> None:
-    """Those with asynchronous copies and tensor cores of their generation among them: sm_75 has neither."""
+    """One of each file, and those with asynchronous copies, which sm_75 lacks."""
     numbers = [i for i, row in enumerate(rows()) if row["name"] in ("tanh", "lstm_cell")]
     passes = 3  # of cuda::Pass
     steps = ", ".join(str(i * passes) for i in numbers)
