@@ -44,9 +44,18 @@ struct PythonRandom {
   uint32_t version = 0;                                        // when it was looked at
   bool as_written = false;                                     // are these Python's own functions?
   std::array<PyObject*, kPythonDrawers> names{}, functions{};  // of interned text; borrowed
+  std::array<Owned, kPythonDrawers> codes, defaults;           // of those that are written in Python
 
   PythonRandom() = default;
   explicit PythonRandom(PyTypeObject* candidate);
+  // Setting these of a function leaves the version of its class.
+  bool has_own_codes() const {
+    for (size_t i = Drawer::randbelow; i < kPythonDrawers; ++i) {
+      if (PyFunction_GET_CODE(functions[i]) != codes[i].get()) return false;
+      if (PyFunction_GET_DEFAULTS(functions[i]) != defaults[i].get()) return false;
+    }
+    return true;
+  }
   Drawer::Kind kind_of(PyObject* name) const {
     return static_cast<Drawer::Kind>(std::find(names.begin() + 1, names.end(), name) - names.begin());
   }
@@ -73,7 +82,7 @@ bool keeps_state_in_object(PyTypeObject* type) {
 PythonRandom::PythonRandom(PyTypeObject* candidate) : type(candidate), version(type_version(candidate)) {
   const Owned file = attribute_named(imported("random"), "__file__");
   bool own = candidate->tp_base && std::strcmp(candidate->tp_base->tp_name, "_random.Random") == 0 &&
-             keeps_state_in_object(candidate);
+             candidate->tp_getattro == PyObject_GenericGetAttr && keeps_state_in_object(candidate);
   for (size_t i = 1; own && i < kPythonDrawers; ++i) {
     names[i] = PyUnicode_InternFromString(kNames[i]);
     PyObject* f = functions[i] = _PyType_Lookup(candidate, names[i]);
@@ -86,6 +95,9 @@ PythonRandom::PythonRandom(PyTypeObject* candidate) : type(candidate), version(t
     const char* name = i == Drawer::randbelow ? "_randbelow_with_getrandbits" : kNames[i];
     own = code && file && PyUnicode_CompareWithASCIIString(code->co_name, name) == 0 &&
           PyUnicode_Compare(code->co_filename, file.get()) == 0;
+    if (!own) break;
+    codes[i] = Owned(PyFunction_GET_CODE(f));
+    defaults[i] = Owned(PyFunction_GET_DEFAULTS(f));
   }
   PyErr_Clear();
   as_written = own;
@@ -97,7 +109,7 @@ const PythonRandom* python_random(PyObject* generator) {
   PyTypeObject* type = Py_TYPE(generator);
   if (type != known.type && !is_class_of(type, "random", "Random")) return nullptr;
   if (type != known.type || type_version(type) != known.version) known = PythonRandom(type);
-  if (!known.as_written || known.version == 0) return nullptr;
+  if (!known.as_written || known.version == 0 || !known.has_own_codes()) return nullptr;
   const Owned own = Owned::steal(PyObject_GenericGetDict(generator, nullptr));
   static PyObject* const name = PyUnicode_InternFromString("gauss_next");
   const bool plain = own && PyDict_GET_SIZE(own.get()) == 1 && PyDict_GetItemWithError(own.get(), name);
@@ -122,7 +134,9 @@ const NumpyClasses& numpy_classes() {
   if (!module) return known;
   const auto find = [&](const char* name) {
     PyObject* type = attribute_named(module, name).release();
-    return type && PyType_Check(type) ? reinterpret_cast<PyTypeObject*>(type) : nullptr;
+    const bool own = type && PyType_Check(type) &&
+                     !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(type), Py_TPFLAGS_HEAPTYPE);
+    return own ? reinterpret_cast<PyTypeObject*>(type) : nullptr;  // null: the script has put a class there
   };
   known = {find("RandomState"), find("Generator")};
   return known;
@@ -142,18 +156,26 @@ bool is_state_at(PyObject* bits, const uint32_t* words) {
   return PyLong_AsUnsignedLong(at) == words[kTwisterWords];
 }
 
+// Is the bit generator of no class of the script, whose state may be computed, and does no other thread draw
+// from it? Draws would wait for that one.
+bool may_draw(PyObject* bits) {
+  if (!bits || PyType_HasFeature(Py_TYPE(bits), Py_TPFLAGS_HEAPTYPE)) return false;
+  const Owned lock = attribute_named(bits, "lock");
+  const Owned taken =
+      Owned::steal(lock ? PyObject_CallMethod(lock.get(), "acquire", "O", Py_False) : nullptr);
+  return taken.get() == Py_True && Owned::steal(PyObject_CallMethod(lock.get(), "release", nullptr));
+}
+
 // Null: it is no twister, or its state is kept otherwise.
-uint32_t* numpy_twister(PyObject* generator) {
+uint32_t* numpy_twister(PyObject* bits) {
   static int known = -1;  // not yet
-  const Owned bits = attribute_named(generator, "_bit_generator");
-  if (!bits || std::strcmp(Py_TYPE(bits.get())->tp_name, "numpy.random._mt19937.MT19937") != 0)
-    return nullptr;
-  const Owned access = attribute_named(bits.get(), "ctypes");
+  if (std::strcmp(Py_TYPE(bits)->tp_name, "numpy.random._mt19937.MT19937") != 0) return nullptr;
+  const Owned access = attribute_named(bits, "ctypes");
   const Owned address = attribute_named(access.get(), "state_address");
   auto* words = address && PyLong_CheckExact(address.get())
                     ? static_cast<uint32_t*>(PyLong_AsVoidPtr(address.get()))
                     : nullptr;
-  if (words && known < 0) known = is_state_at(bits.get(), words);
+  if (words && known < 0) known = is_state_at(bits, words);
   return known > 0 ? words : nullptr;
 }
 
@@ -212,20 +234,23 @@ bool WalkDraws::keep(const Drawer& drawer) {
   Kept kept;
   kept.generator = Owned(drawer.generator);
   if (drawer.kind != Drawer::numpy) kept.at = reinterpret_cast<TwisterObject*>(drawer.generator)->state;
-  else if (Py_TYPE(drawer.generator) == numpy_classes().state) kept.at = numpy_twister(drawer.generator);
-  else kept.state = attribute_named(attribute_named(drawer.generator, "bit_generator").get(), "state");
+  else if (const Owned bits = attribute_named(drawer.generator, "_bit_generator"); !may_draw(bits.get()))
+    return false;
+  else if (Py_TYPE(drawer.generator) == numpy_classes().state) kept.at = numpy_twister(bits.get());
+  else kept.state = attribute_named(bits.get(), "state");
   if (kept.at) kept.words.assign(kept.at, kept.at + kTwisterWords + 1);
   else if (!kept.state) return false;
   kept_.push_back(std::move(kept));
   return true;
 }
 
+// The last one first: generators may share a state, which is as it was where the first of them was kept.
 void WalkDraws::put_back() {
-  for (const Kept& kept : kept_) {
-    std::copy(kept.words.begin(), kept.words.end(), kept.at);
-    if (!kept.state) continue;
-    const Owned bits = attribute_named(kept.generator.get(), "bit_generator");
-    if (!bits || PyObject_SetAttrString(bits.get(), "state", kept.state.get()) < 0) PyErr_Clear();
+  for (auto kept = kept_.rbegin(); kept != kept_.rend(); ++kept) {
+    std::copy(kept->words.begin(), kept->words.end(), kept->at);
+    if (!kept->state) continue;
+    const Owned bits = attribute_named(kept->generator.get(), "bit_generator");
+    if (!bits || PyObject_SetAttrString(bits.get(), "state", kept->state.get()) < 0) PyErr_Clear();
   }
   kept_.clear();
 }

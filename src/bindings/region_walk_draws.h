@@ -38,7 +38,6 @@ class WalkDraws {
     uint32_t* at = nullptr;
     Owned state;  // what a bit generator of NumPy says, where it is not known where it lies
   };
-  static bool read_state(const Drawer& drawer, Kept* kept);
 
   std::vector<Kept> kept_;
 };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from types import ModuleType
 from typing import Any, Callable
 
@@ -127,6 +128,107 @@ def test_what_a_refused_walk_has_drawn_is_drawn_again(pair: Callable, draw: str)
     assert "an exception" in refusals(p)
 
 
+OF_TWO = """
+    def run(self, words):
+        h = self.b
+        for w in words:
+            h = self(self.E[w], h) * (FIRST + SECOND)
+        if len(words) == 2:
+            raise KeyError(str(h.dim()))
+        return [h]
+BITS = np.random.MT19937(5)
+ONE, TWO = np.random.RandomState(BITS), np.random.Generator(BITS)
+"""
+
+
+@pytest.mark.parametrize("order", [("ONE", "TWO"), ("TWO", "ONE")])
+def test_generators_that_share_their_state(pair: Callable, order: tuple[str, str]) -> None:
+    first, second = (f"{name}.random()" for name in order)
+    p = pair(HEAD + OF_TWO.replace("FIRST", first).replace("SECOND", second))
+    for _ in range(ROUNDS):
+        p.agree(lambda m: [*use(m), repr(m.BITS.state)])
+    assert hits(p) > 0
+    assert "an exception" in refusals(p)
+
+
+def test_a_bit_generator_of_the_script(pair: Callable) -> None:
+    """Reading its state may run code."""
+    p = pair(
+        HEAD
+        + RUN.replace("TEST", "OWN.random() < 0.3")
+        + """
+class Bits(np.random.PCG64):
+    @property
+    def state(self):
+        LOG.append("state")
+        return np.random.PCG64.state.__get__(self)
+OWN = np.random.Generator(Bits(5))
+"""
+    )
+    for _ in range(ROUNDS):
+        p.agree(use)
+    assert hits(p) <= ROUNDS, "more than the calls without words"
+
+
+def test_a_thread_that_draws_meanwhile(pair: Callable) -> None:
+    """What it has drawn is not drawn again."""
+    source = OF_TWO.replace("FIRST", "ONE.random()").replace("SECOND", "ONE.rand()")
+    p = pair(HEAD + source.replace("len(words) == 2", "FAILS") + "FAILS = []")
+    for _ in range(ROUNDS):
+        p.agree(use)
+    assert hits(p) > 0
+    p.plain.FAILS, p.other.FAILS = [1], [1]
+
+    def use_both(m: ModuleType) -> list:
+        draws, begun = [], threading.Event()
+
+        def draw() -> None:
+            with m.BITS.lock:
+                begun.set()
+                threading.Event().wait(0.05)
+                draws.extend(m.ONE.random() for _ in range(3))
+
+        thread = threading.Thread(target=draw)
+        thread.start()
+        begun.wait()
+        with pytest.raises(KeyError):
+            m.model.run([2, 1])
+        thread.join()
+        return [*draws, repr(m.BITS.state)]
+
+    for _ in range(5):  # not every call is walked after one that was refused
+        p.agree(use_both)
+
+
+def test_a_call_that_returns_its_argument(pair: Callable) -> None:
+    """It is the same object in a replay, too."""
+    p = pair(
+        HEAD
+        + """
+    def noisy(self, x):
+        return x if random.random() < 0.5 else dy.tanh(x)
+
+    def run(self, words):
+        h, out = self.b, []
+        for w in words:
+            x = dy.logistic(self.E[w])
+            y = self.noisy(x)
+            out.extend([x, y])
+            h = self(y, h)
+        return [h, out]
+"""
+    )
+    for seed in range(3 * ROUNDS):
+
+        def use_seed(m: ModuleType, seed: int = seed) -> list:
+            model = model_of(m)
+            random.seed(seed)
+            return [model.run(words) for words in WORDS]
+
+        p.agree(use_seed)
+    assert remembered(p) > 0, refusals(p)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -135,6 +237,8 @@ def test_what_a_refused_walk_has_drawn_is_drawn_again(pair: Callable, draw: str)
         "module.random.choice = lambda xs: xs[-1]",
         "module.RNG = module.Counting(4)",
         "module.random.Random.random = lambda self: 0.2",
+        "module.random.Random.choice.__code__ = (lambda self, seq: seq[-1]).__code__",
+        "module.random.Random.__getattribute__ = lambda *a: (SEEN.append(1), object.__getattribute__(*a))[1]",
     ],
 )
 def test_generators_that_a_script_changes(pair: Callable, change: str) -> None:
@@ -142,16 +246,24 @@ def test_generators_that_a_script_changes(pair: Callable, change: str) -> None:
     for _ in range(ROUNDS):
         p.agree(use)
     assert hits(p) > 0
-    choice = random.choice
+    choice, code = random.choice, random.Random.choice.__code__
+    seen: list[int] = []
+
+    def use_and_count(m: ModuleType) -> list:
+        seen.clear()
+        return [*use(m), len(seen)]
+
     try:
         for module in (p.plain, p.other):
-            exec(change, {"module": module})
+            exec(change, {"module": module, "SEEN": seen})
         for _ in range(ROUNDS):
-            p.agree(use)
+            p.agree(use_and_count)
     finally:
         random.choice = choice
-        if "random" in vars(random.Random):
-            del random.Random.random
+        random.Random.choice.__code__ = code
+        for name in ("random", "__getattribute__"):
+            if name in vars(random.Random):
+                delattr(random.Random, name)
 
 
 def test_a_number_that_comes_out_of_a_call(pair: Callable) -> None:
