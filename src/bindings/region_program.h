@@ -95,7 +95,8 @@ struct WalkNode {
     const void* of = nullptr;  // a type; of a call, the object whose method was found
     PyObject* function = nullptr;
   };
-  mutable Known known, value;  // value: of the attribute of an object
+  // value: of the attribute of an object; of a call, the class that it calls, and the __init__ of that
+  mutable Known known, value;
   struct KnownDrawer {
     uint64_t walk = 0;
     PyObject* of = nullptr;

@@ -20,7 +20,7 @@ PyObject* in_class(PyTypeObject* type, const char* name) {
 // Calls of a class whose objects Python itself makes, and whose __init__ is a function that the walk can run.
 // Nobody sees an object whose walk is refused: its attributes are assigned at the end.
 WalkValue Walker::construct(PyTypeObject* type, const WalkNode& node, Frame& frame) {
-  WalkNode::Known& known = node.known;
+  WalkNode::Known& known = node.value;
   if (known.walk != walk_ || known.of != type) {
     const bool plain = Py_TYPE(type) == &PyType_Type && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
                        type->tp_new == PyBaseObject_Type.tp_new && type->tp_alloc == PyType_GenericAlloc;

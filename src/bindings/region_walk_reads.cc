@@ -174,9 +174,8 @@ void WalkReads::read(MemoRead::Kind kind, PyObject* base, PyObject* key, PyObjec
 // What an object that the walk has made has of its class, which is as it was (constructor()).
 void WalkReads::read_made(PyObject* value) {
   if (!is_on() || made_.contains(value)) return;
-  if (is_input(value) || is_container(value) || PyMethod_Check(value)) return give_up();
-  if (is_plain_value(value)) keep(value);
-  else known_.insert(value);
+  if (is_input(value) || is_container(value)) return give_up();
+  expect(value);
 }
 
 void WalkReads::constructor(PyTypeObject* type, PyObject* init) {

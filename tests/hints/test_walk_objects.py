@@ -226,6 +226,57 @@ def test_classes_that_change(pair: Callable, what: str, change: str) -> None:
         p.agree(use)
 
 
+@pytest.mark.parametrize(
+    "change",
+    ["module.Flag.__bool__ = lambda self: False", "module.Flag.__get__ = lambda self, made, of: None"],
+)
+def test_classes_of_what_a_class_has(pair: Callable, change: str) -> None:
+    p = program(
+        pair,
+        """
+        h = self.b
+        for w in words:
+            t = KIND(w, h)
+            h = self(self.E[w], h) if t.flag else self(h, h)
+        return [h]
+""",
+        "Flagged",
+    )
+    for module in (p.plain, p.other):
+        exec("class Flag: pass\nclass Flagged(Token):\n    flag = Flag()", vars(module))
+    for _ in range(ROUNDS):
+        p.agree(use)
+    assert remembered(p) > 0, refusals(p)
+    for module in (p.plain, p.other):
+        exec(change, {"module": module})
+    for _ in range(4):
+        p.agree(use)
+
+
+def test_a_class_that_is_called_and_whose_attribute_is(pair: Callable) -> None:
+    p = pair(
+        MODEL
+        + """
+    def run(self, words):
+        h = self.b
+        for w in words:
+            for each in [HOLDER, Holder]:
+                h = self(h, h) if each.kind(w) is None else self(self.E[w], h)
+        return [h]
+class Holder:
+    def __init__(self, word=0):
+        pass
+class Other:
+    pass
+HOLDER = Other()
+HOLDER.kind = Holder.kind = Holder
+"""
+        + CLASSES
+    )
+    for _ in range(ROUNDS):
+        p.agree(use)
+
+
 def test_what_begins_is_taken_back(pair: Callable) -> None:
     """An object of a walk that ends early is not seen by anybody."""
     p = pair(
