@@ -166,6 +166,8 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
   if (PyUnicode_CheckExact(base.object)) {
     PyObject* method = _PyType_Lookup(&PyUnicode_Type, name);
     if (!method || Py_TYPE(method) != &PyMethodDescr_Type) refuse("an attribute of a text");
+    // Scripts may register codecs and what they do with errors.
+    if (PyUnicode_CompareWithASCIIString(name, "encode") == 0) refuse("a method that may run other code");
     return call_plainly(method, base, node, frame);
   }
   if (Py_TYPE(base.object) == &RnnStateType) return call_state_method(base.object, node, frame);

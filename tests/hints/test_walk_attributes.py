@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+from types import ModuleType
 from typing import Any, Callable
 
 import pytest
@@ -212,6 +214,34 @@ def test_classes(pair: Callable, kind: str) -> None:
     for _ in range(ROUNDS):
         p.agree(use(kind))
     assert (walked(p) > 0) == (kind == "Slots"), refusals(p)
+
+
+def test_text_methods_that_run_code_of_the_script(pair: Callable) -> None:
+    """It runs once, whether or not something else ends the walk."""
+    p = pair(
+        MODEL
+        + """
+    def run(self, tokens):
+        h = self.b
+        for t in tokens:
+            h = self(self.E[1], h)
+        return [h, "\u20ac".encode("ascii", "walked")]
+"""
+    )
+    seen: list[int] = []
+
+    def handle(error: UnicodeError) -> tuple[str, int]:
+        seen.append(1)
+        return "?", 1
+
+    def count(m: ModuleType) -> list:
+        seen.clear()
+        return [*model_of(m).run([1, 2]), len(seen)]
+
+    codecs.register_error("walked", handle)
+    for _ in range(ROUNDS):
+        p.agree(count)
+    assert walked(p) == 0
 
 
 def test_what_is_replaced_dies_at_once(pair: Callable) -> None:
