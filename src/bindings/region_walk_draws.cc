@@ -105,7 +105,7 @@ PythonRandom::PythonRandom(PyTypeObject* candidate) : type(candidate), version(t
 
 // Null: it is no object of the class, or something of the class or the object was changed.
 const PythonRandom* python_random(PyObject* generator) {
-  static PythonRandom known;
+  static PythonRandom& known = *new PythonRandom;  // which outlives Python
   PyTypeObject* type = Py_TYPE(generator);
   if (type != known.type && !is_class_of(type, "random", "Random")) return nullptr;
   if (type != known.type || type_version(type) != known.version) known = PythonRandom(type);

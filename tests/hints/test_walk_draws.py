@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable
 
@@ -323,3 +327,24 @@ def test_calls_that_draw_and_do_more(pair: Callable, body: str) -> None:
     )
     for _ in range(2 * ROUNDS):
         p.agree(use)
+
+
+def test_the_end_of_a_program_that_has_drawn(tmp_path: Path) -> None:
+    script = tmp_path / "drawing.py"
+    script.write_text(
+        "import dynet_compat as dy\n"
+        + HEAD
+        + RUN.replace("TEST", "random.choice([0, 1])")
+        + f"""
+model = Model()
+for words in {WORDS * ROUNDS}:
+    dy.renew_cg()
+    model.run(words)
+print("done")
+"""
+    )
+    environment = {**os.environ, "DYNET_COMPAT_HINTS": "eager"}
+    run = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr
