@@ -1,6 +1,7 @@
 #include "base/lasting_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -15,10 +16,12 @@ namespace {
 using tuning::kLastingChunk, tuning::kLeastLasting, tuning::kMostLasting, tuning::kLastingShift;
 
 constexpr size_t kLine = 64;
+const auto kPage = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
 
 // At the beginning of its memory, which is aligned to its size.
 struct Chunk {
   std::atomic<size_t> users{1};  // buffers, and one while it is filled
+  std::atomic<size_t> freed{0};  // bytes of pages that went back to the system
   size_t used = kLine;           // of the thread that has it
 };
 static_assert(sizeof(Chunk) <= kLine);
@@ -60,8 +63,20 @@ void* take_lasting(size_t bytes) {
   return buffer;
 }
 
-void free_lasting(void* buffer) noexcept {
-  release(reinterpret_cast<Chunk*>(reinterpret_cast<uintptr_t>(buffer) / kLastingChunk * kLastingChunk));
+// A small buffer that stays would keep all of the chunk: the pages of the others go back at once, and when
+// few are left, the system is not to put a huge page in their place.
+void free_lasting(void* buffer, size_t bytes) noexcept {
+  const auto begin = reinterpret_cast<uintptr_t>(buffer);
+  auto* const chunk = reinterpret_cast<Chunk*>(begin / kLastingChunk * kLastingChunk);
+  const uintptr_t first = (begin + kPage - 1) / kPage * kPage, end = (begin + bytes) / kPage * kPage;
+  if (first < end && chunk->users.load(std::memory_order_relaxed) > 1) {
+    (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+    const size_t freed = end - first, before = chunk->freed.fetch_add(freed, std::memory_order_relaxed);
+    constexpr int kMadvNoHugepage = 15;  // MADV_NOHUGEPAGE on Linux
+    if (before <= kLastingChunk / 2 && before + freed > kLastingChunk / 2)
+      (void)madvise(chunk, kLastingChunk, kMadvNoHugepage);
+  }
+  release(chunk);
 }
 
 void prefer_huge_pages(void* p, size_t bytes) {

@@ -56,7 +56,7 @@ FloatBuffer::FloatBuffer(size_t size, bool zeroed, Kind kind) : size_(size), kin
 FloatBuffer::~FloatBuffer() {
   if (!block_ || kind_ == Kind::ordinary) std::free(block_);
   else if (kind_ == Kind::shared) munmap(block_, bytes_of(size_));
-  else free_lasting(block_);
+  else free_lasting(block_, bytes_of(size_));
 }
 
 FloatBuffer::FloatBuffer(FloatBuffer&& other) noexcept

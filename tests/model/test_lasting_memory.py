@@ -78,6 +78,22 @@ def test_trainers_and_spare_values_that_come_and_go_leave_nothing(dy: Any) -> No
     assert huge_bytes() <= before + 2 * CHUNK
 
 
+def test_a_small_parameter_does_not_keep_the_memory_of_models_beside_it(dy: Any) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    drop(dy)
+    before, kept = resident(), []
+    for _ in range(60):
+        large = dy.ParameterCollection()
+        weights = [large.add_parameters((256, 256)) for _ in range(14)]
+        kept.append(dy.ParameterCollection().add_parameters((64, 32), init=dy.ConstInitializer(2.0)))
+        del large, weights
+    drop(dy)
+    assert resident() - before < 40 << 20  # 480 KB are kept, in 60 chunks
+    assert all((p.as_array() == 2.0).all() for p in kept)
+
+
 def test_small_models_and_large_tables_take_none(dy: Any) -> None:
     drop(dy)
     before = huge_bytes()
