@@ -204,6 +204,7 @@ void OperandResolver::insert_copies(const Selection& selection) {
     l.op = op_id<ParameterNode>;
     l.kind = OpKind::parameter;
     l.sig = graph_.node(id).sig;
+    l.batch_key = graph_.sig(id).batch_key;
     l.count = 1;
     l.nodes = static_cast<uint32_t>(plan_.nodes.size());
     l.total = graph_.sig(id).size;

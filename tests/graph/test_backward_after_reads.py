@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 import numpy as np
@@ -137,6 +138,28 @@ def test_steps_that_were_read_one_by_one_share_launches(dy: Any, model: Model, p
     unread, read, alone = launches(False), launches(True), launches(True, batching=False)
     assert read < alone / 2
     assert program is not steps_apart or read <= 2 * unread
+
+
+def test_parameters_that_are_read_like_values_are_no_rows_of_tables(dy: Any) -> None:
+    """Batch keys are numbered from 0 in each thread, and the first one here is that of the lookups."""
+
+    def gradients(read: bool) -> list[np.ndarray]:
+        dy.renew_cg()
+        pc = dy.ParameterCollection()
+        table = pc.lookup_parameters_from_numpy(np.linspace(-1, 1, 40).reshape(10, 4))
+        b = pc.parameters_from_numpy(np.linspace(0.5, 2, 4))
+        losses = []
+        for i in range(10):
+            losses.append(dy.squared_norm(dy.tanh(table[i] + b)))
+            read_if(read, losses[-1])
+        dy.esum(losses).backward(full=True)
+        return [table.grad_as_array(), b.grad_as_array()]
+
+    for read in (True, False):
+        with ThreadPoolExecutor(1) as thread:
+            found = thread.submit(gradients, read).result()
+        for got, want in zip(found, gradients(False)):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_one_read_leaves_groups_of_launches_as_they_are(dy: Any, model: Model) -> None:
