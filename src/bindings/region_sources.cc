@@ -50,7 +50,9 @@ bool SourceReader::read_attribute(uint32_t at, PyObject* base, PyObject** value)
     seen.version = 0;
     if (type->tp_getattro != PyObject_GenericGetAttr) return false;
     if (is_computed(type, source.key.get(), &seen.found)) return false;
-    seen.version = last_type_version(type);
+    // The class of what was found may become a descriptor later, which changes no version of `type`.
+    if (!seen.found || !PyType_HasFeature(Py_TYPE(seen.found), Py_TPFLAGS_HEAPTYPE))
+      seen.version = last_type_version(type);
   }
   *value = PyObject_GenericGetAttr(base, source.key.get());
   attribute_values_.push_back(Owned::steal(*value));

@@ -217,6 +217,37 @@ def g(pairs):
         p.agree(use)
 
 
+def test_a_class_whose_object_becomes_a_getter(pair: Callable) -> None:
+    """It is an attribute of another class, which does not change."""
+    p = pair("""
+class Layer:
+    n = 0
+class Model:
+    layer = Layer()
+    def __init__(self):
+        pc = self.pc = dy.ParameterCollection()
+        self.layer.W = pc.add_parameters((3, 3), init=0.5)
+        self.layer.b = pc.add_parameters(3, init=0.25)
+    def f(self, x):
+        y = dy.tanh(self.layer.W * x) + self.layer.b
+        return dy.cmult(y, y) + self.layer.b
+def get(layer, *_):
+    layer.n += 1
+    return layer
+""")
+    models = {m: m.Model() for m in (p.plain, p.other)}
+
+    def use(m: Any) -> list:
+        return [*(models[m].f(vector(i)) for i in range(4)), vars(m.Model)["layer"].n]
+
+    for _ in range(3):
+        p.agree(use)
+    for m in models:
+        m.Layer.__get__ = m.get
+    for _ in range(3):
+        p.agree(use)
+
+
 def test_exception_in_a_run_that_is_compared(pair: Callable) -> None:
     """A region that gives up after a watched run ended with an exception."""
     p = pair("""
