@@ -148,7 +148,8 @@ class Trace {
   static InputKey input_key(Graph& g, NodeId input);
 
   struct Layout {
-    bool appendable = false;  // else recorded step by step, and the rest is not filled in
+    bool appendable = false;  // no step but leaves is recorded in full
+    bool learned = false;     // the rest is filled in: at the second use, as inputs may never be so again
     uint32_t nodes = 0;       // into Layouts::nodes
     uint32_t joins = 0, n_joins = 0, sources = 0;
     uint32_t counts = 0, n_counts = 0;

@@ -213,12 +213,16 @@ void Trace::record_all(Graph& g, const NodeId* inputs, const uint32_t* indices) 
   std::copy(inputs, inputs + n_inputs(), nodes_.begin());
   bool fresh;
   const uint32_t known = layout(g, inputs, &fresh);
-  if (!fresh && layouts_.list[known].appendable) {
+  if (layouts_.list[known].learned) {
     place(g, inputs, known);
     return append_placed(g, false);
   }
   placements_.last = kNone;
-  if (!fresh) return record_cached(g, known);
+  if (!fresh) {
+    record_cached(g, known);
+    if (layouts_.list[known].appendable) learn_nodes(g, known);
+    return;
+  }
   NodeId* next = nodes_.data() + n_inputs();
   for (const TraceStep& s : steps_) *next++ = record_step(g, s);
   learn(g, known);
@@ -287,7 +291,7 @@ bool Trace::is_leaf(const TraceStep& s) {
 // The nodes were just recorded in full.
 void Trace::learn(const Graph& g, uint32_t layout) {
   layouts_.cached.resize((size_t{layout} + 1) * steps_.size());
-  bool appendable = true;
+  bool& appendable = layouts_.list[layout].appendable = true;
   for (size_t i = 0; i < steps_.size(); ++i) {
     const NodeId id = nodes_[n_inputs() + i];
     const Node& n = g.node(id);
@@ -298,10 +302,9 @@ void Trace::learn(const Graph& g, uint32_t layout) {
                                                    n.flags & Node::requires_grad};
     appendable = appendable && (plain || is_leaf(steps_[i]));
   }
-  if (appendable) learn_nodes(g, layout);
 }
 
-// The nodes have no readers but each other.
+// The nodes were just recorded and have no readers but each other.
 void Trace::learn_nodes(const Graph& g, uint32_t layout) {
   Layout& p = layouts_.list[layout];
   p.nodes = static_cast<uint32_t>(layouts_.nodes.size());
@@ -329,7 +332,7 @@ void Trace::learn_nodes(const Graph& g, uint32_t layout) {
     layouts_.nodes.push_back(n);
     add_to_stats(&p, n, layouts_.cached[layout * steps_.size() + step].size);
   }
-  p.appendable = true;
+  p.learned = true;
 }
 
 // The place of a node of this site: nodes that read the same places share one.
