@@ -14,13 +14,19 @@ bool BackwardOrder::find(const std::vector<uint8_t>& live, const std::vector<uin
     if (levels_[a] != levels_[b]) return levels_[a] < levels_[b];
     return all[a].batch_key != all[b].batch_key ? all[a].batch_key < all[b].batch_key : a > b;
   });
-  ends_.clear();
+  groups_.clear();
   for (uint32_t i = 0; i < numbers_.size(); ++i) {
     const uint32_t a = numbers_[i ? i - 1 : 0], b = numbers_[i];
-    if (i > 0 && levels_[a] == levels_[b] && may_join(all[a], all[b])) ends_.back() = i + 1;
-    else ends_.push_back(i + 1);
+    if (i > 0 && levels_[a] == levels_[b] && may_join(all[a], all[b])) groups_.back().end = i + 1;
+    else groups_.push_back({i, i + 1});
   }
-  return ends_.size() <= numbers_.size() * kJoinedShare / 100;
+  // Numbers of batch keys depend on what the script recorded before, and the order decides the last bits of
+  // sums.
+  std::sort(groups_.begin(), groups_.end(), [&](const Group& x, const Group& y) {
+    const uint32_t a = numbers_[x.begin], b = numbers_[y.begin];
+    return levels_[a] != levels_[b] ? levels_[a] < levels_[b] : a > b;
+  });
+  return groups_.size() <= numbers_.size() * kJoinedShare / 100;
 }
 
 // Lists the launches that take part. Are there so many of few kinds that some may run together?

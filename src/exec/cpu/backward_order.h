@@ -17,11 +17,10 @@ class BackwardOrder {
 
   // For the launches that have live nodes. False: launches are to run one by one, in reverse.
   bool find(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes);
-  uint32_t groups() const { return static_cast<uint32_t>(ends_.size()); }
+  uint32_t groups() const { return static_cast<uint32_t>(groups_.size()); }
   // Numbers of the launches that run together, the last one first.
   std::span<const uint32_t> group(uint32_t i) const {
-    const uint32_t begin = i ? ends_[i - 1] : 0;
-    return {numbers_.data() + begin, ends_[i] - begin};
+    return {numbers_.data() + groups_[i].begin, groups_[i].end - groups_[i].begin};
   }
 
  private:
@@ -31,7 +30,11 @@ class BackwardOrder {
   bool may_join(const Launch& a, const Launch& b) const;
 
   const LaunchReader& launches_;
-  std::vector<uint32_t> numbers_, ends_;
+  struct Group {
+    uint32_t begin, end;  // in numbers_
+  };
+  std::vector<Group> groups_;
+  std::vector<uint32_t> numbers_;
   std::vector<uint32_t> levels_;  // per launch: launches on the longest way to the root
   std::vector<uint8_t> seen_;     // by batch key
 };
