@@ -223,8 +223,8 @@ void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
   }
   each_flat(l, begin, end, [=, back = k.map2_back](size_t n, int64_t x, int64_t y, int64_t z) {
     float *dx = want_x ? g + x : nullptr, *const dy = want_y ? g + y : nullptr;
-    if (dx && dy && (x < y ? y - x : x - y) < static_cast<int64_t>(n)) {
-      back(v + x, v + y, v + z, g + z, dx, nullptr, n, attrs);  // the same memory (x * x): one after the other
+    if (dx && dy && (x < y ? y - x : x - y) < static_cast<int64_t>(n)) {  // the same memory, as in x * x
+      back(v + x, v + y, v + z, g + z, dx, nullptr, n, attrs);
       dx = nullptr;
     }
     back(v + x, v + y, v + z, g + z, dx, dy, n, attrs);

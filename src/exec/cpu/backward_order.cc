@@ -22,7 +22,7 @@ bool BackwardOrder::find(const std::vector<uint8_t>& live, const std::vector<uin
   }
   // Numbers of batch keys depend on what the script recorded before, and the order decides the last bits of
   // sums.
-  std::sort(groups_.begin(), groups_.end(), [&](const Group& x, const Group& y) {
+  std::sort(groups_.begin(), groups_.end(), [&](const LaunchGroup& x, const LaunchGroup& y) {
     const uint32_t a = numbers_[x.begin], b = numbers_[y.begin];
     return levels_[a] != levels_[b] ? levels_[a] < levels_[b] : a > b;
   });

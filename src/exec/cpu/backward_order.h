@@ -30,10 +30,10 @@ class BackwardOrder {
   bool may_join(const Launch& a, const Launch& b) const;
 
   const LaunchReader& launches_;
-  struct Group {
+  struct LaunchGroup {
     uint32_t begin, end;  // in numbers_
   };
-  std::vector<Group> groups_;
+  std::vector<LaunchGroup> groups_;
   std::vector<uint32_t> numbers_;
   std::vector<uint32_t> levels_;  // per launch: launches on the longest way to the root
   std::vector<uint8_t> seen_;     // by batch key
