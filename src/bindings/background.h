@@ -15,8 +15,9 @@
 namespace dyc::py {
 
 // False: the pass is to be computed by the caller, for one of the reasons above, or because there is one
-// thread only, the graph is too small to gain or too large to be kept beside the next one, or somebody looks
-// at the computation (profiles, checks of each value).
+// thread only, the graph is too small to gain or too large to be kept beside the next one, somebody looks at
+// the computation (profiles, checks of each value), or the script's steps were faster without
+// (background_payoff.h).
 bool backward_in_background(Engine& e, NodeId root, bool full);
 // False: the update is to be made by the caller.
 bool update_in_background(PyObject* trainer, Trainer& t, float scale);

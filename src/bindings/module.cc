@@ -6,12 +6,14 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/instance.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "bindings/arrays.h"
 #include "bindings/background.h"
+#include "bindings/background_payoff.h"
 #include "bindings/call_site.h"
 #include "bindings/collection_caster.h"
 #include "bindings/compute.h"
@@ -151,6 +153,18 @@ NodeId last_of(const pybind11::list& exprs, const char* op) {
   NodeId last = 0;
   for (NodeId id : as_nodes(exprs.ptr(), op)) last = std::max(last, id);
   return last;
+}
+
+// For tests: which of so many steps would be lent, if they took so many nanoseconds at home and lent.
+std::vector<bool> lending_of(int steps, const std::vector<int64_t>& home, const std::vector<int64_t>& lent) {
+  BackgroundPayoff payoff;
+  std::vector<bool> lends;
+  int64_t now = 0;
+  for (int i = 0; i < steps; ++i) {
+    if (i > 0) now += (lends.back() ? lent : home)[static_cast<size_t>(i) % home.size()];
+    lends.push_back(payoff.lends(1000, now));
+  }
+  return lends;
 }
 
 pybind11::dict launch_counts(const pybind11::object& expression) {
@@ -305,6 +319,7 @@ void add_graph_functions(pybind11::module_& m) {
   pybind11::module_::import("atexit").attr("register")(pybind11::cpp_function(&end_background));
   m.def("_lend_always", &lend_always, "least"_a);
   m.def("_is_lent", &is_lent);
+  m.def("_lending", &lending_of, "steps"_a, "home"_a, "lent"_a);
   m.def("threads", [] { return thread_pool().threads(); });
   m.def("_use_device", &choose_device, "name"_a, "Computes on cpu, emulation or cuda:N from now on.");
   m.def("_set_loss_share", [](float share) { loss_share = share; }, "share"_a);

@@ -115,6 +115,12 @@ inline constexpr int64_t kPollEvery = 50;
 inline constexpr uint64_t kReleaseLock = 65536;
 // Values of a graph from which on its backward pass goes on in the background. Guess.
 inline constexpr uint64_t kBackgroundGraph = 16384;
+// Steps before backward passes in the background are first timed against others, steps of each turn, turns of
+// both, and steps until the next trial (background_payoff.h). Guesses.
+inline constexpr uint64_t kLendingWarmUp = 16, kLendingRest = 1024;
+inline constexpr uint32_t kLendingTurn = 4, kLendingTurns = 32;
+// The part of the time of other steps that those in the background must not exceed: a second core is busy.
+inline constexpr double kLendingGain = 0.97;
 // Values of a graph whose backward pass can be interrupted: from about 0.1 s of computing on. Guess.
 inline constexpr uint64_t kLongGraph = 4 << 20;
 

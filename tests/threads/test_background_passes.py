@@ -482,3 +482,30 @@ def test_counts_of_work(dy: Any) -> None:
         }
 
     assert counts(2) == counts(1)
+
+
+def trial(lends: list[bool]) -> tuple[int, int]:
+    """Where the turns of the first trial begin and end: at home for the first time, to the last change."""
+    begin = lends.index(False)
+    return begin, begin + 32 * 4
+
+
+@pytest.mark.parametrize("home, lent, better", [(100, 80, True), (100, 150, False), (100, 99, False)])
+def test_what_is_faster_goes_on(home: int, lent: int, better: bool) -> None:
+    from dynet_compat import _core
+
+    lends = _core._lending(3000, [home], [lent])
+    begin, end = trial(lends)
+    assert begin == 16 and all(lends[:16]), "graphs are lent until there was a trial"
+    assert 0.4 < np.mean(lends[begin:end]) < 0.6, "the ways take turns"
+    assert set(lends[end : end + 1000]) == {better}
+    assert set(lends[end + 1024 : end + 1024 + 64]) == {False, True}, "there is another trial"
+    assert lends[-1] == better
+
+
+def test_a_few_long_steps_do_not_decide() -> None:
+    """Such as those between which a script evaluates."""
+    from dynet_compat import _core
+
+    lends = _core._lending(500, [100, 100, 100, 100, 100, 100, 5000], [80, 80, 90, 80, 80, 70, 9000])
+    assert all(lends[trial(lends)[1] :])
