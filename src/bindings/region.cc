@@ -287,7 +287,6 @@ void Region::end_plain_run() {
     statistics_.script_ns = std::min(statistics_.script_ns, elapsed_since(start));
 }
 
-// The code around a call and around a plain run, which is not timed, is about as long.
 void Region::check_payoff() {
   Statistics& now = statistics_;
   if (now.runs() < payoff_.next) return;
@@ -301,8 +300,9 @@ void Region::check_payoff() {
     window.call_ns -= payoff_.before.call_ns + payoff_.longest_call;
     window.session_ns -= payoff_.before.session_ns + payoff_.longest_session;
     const auto runs = static_cast<double>(now.runs() - payoff_.before.runs());
-    const double statements = static_cast<double>(now.script_ns) * runs;
-    const bool lost = window.call_cost() + static_cast<double>(window.session_ns) > statements;
+    const double around = static_cast<double>(tuning::kAroundCall * window.calls);
+    const auto statements = static_cast<double>(now.script_ns - tuning::kAroundPlainRun) * runs;
+    const bool lost = window.call_cost() + static_cast<double>(window.session_ns) + around > statements;
     payoff_.lost = lost ? payoff_.lost + 1 : 0;
     if (payoff_.lost == 2) return disable("it takes longer than the statements");
     if (lost) payoff_.plain_runs = tuning::kPlainRuns;
