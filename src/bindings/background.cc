@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "bindings/tuning.h"
 #include "exec/backward_task.h"
 #include "exec/device.h"
+#include "exec/profile_trace.h"
 
 namespace dyc::py {
 
@@ -133,8 +133,7 @@ bool may_be_in_background() {
 
 // Tests lend whatever it costs.
 bool is_worth_it(const Engine& e) {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return always || payoff.lends(e.graph.recorded_floats(), std::chrono::nanoseconds(now).count());
+  return always || payoff.lends(e.graph.recorded_floats(), profile_clock());
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "bindings/background_payoff.h"
 
-#include <algorithm>
-#include <utility>
+#include "bindings/median.h"
 
 namespace dyc::py {
 
@@ -27,14 +26,8 @@ bool BackgroundPayoff::turn() {
 }
 
 void BackgroundPayoff::decide() {
-  std::array<double, 2> medians = {};
-  for (size_t way = 0; way < 2; ++way) {
-    const auto middle = times_[way].begin() + static_cast<ptrdiff_t>(times_[way].size() / 2);
-    std::nth_element(times_[way].begin(), middle, times_[way].end());
-    medians[way] = *middle;
-    times_[way].clear();
-  }
-  won_ = medians[true] < tuning::kLendingGain * medians[false];
+  won_ = median(times_[true]) < tuning::kLendingGain * median(times_[false]);
+  for (std::vector<double>& times : times_) times.clear();
   steps_ = 0;
   rest_ = next_rest_;
   next_rest_ *= tuning::kTrialGrowth;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bindings/median.h"
 #include "bindings/python_compat.h"
 #include "bindings/region_tracer.h"
 
@@ -62,9 +63,7 @@ bool WalkPayoff::medians(std::array<double, kWays>* found) {
     std::vector<double>& times = times_[i];
     known = known && times.size() >= tuning::kTrialRounds / 2;
     if (!known) break;
-    const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    (*found)[i] = *middle;
+    (*found)[i] = median(times);
   }
   for (std::vector<double>& times : times_) times.clear();
   turns_ = 0;
