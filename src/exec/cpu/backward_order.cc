@@ -20,13 +20,14 @@ bool BackwardOrder::find(const std::vector<uint8_t>& live, const std::vector<uin
     if (i > 0 && levels_[a] == levels_[b] && may_join(all[a], all[b])) groups_.back().end = i + 1;
     else groups_.push_back({i, i + 1});
   }
+  if (groups_.size() > numbers_.size() * kJoinedShare / 100) return false;
   // Numbers of batch keys depend on what the script recorded before, and the order decides the last bits of
   // sums.
   std::sort(groups_.begin(), groups_.end(), [&](const LaunchGroup& x, const LaunchGroup& y) {
     const uint32_t a = numbers_[x.begin], b = numbers_[y.begin];
     return levels_[a] != levels_[b] ? levels_[a] < levels_[b] : a > b;
   });
-  return groups_.size() <= numbers_.size() * kJoinedShare / 100;
+  return true;
 }
 
 // Lists the launches that take part. Are there so many of few kinds that some may run together?
