@@ -10,18 +10,20 @@ function(dyc_unit name)
   set(dyc_unit_${name} ${files} PARENT_SCOPE)
 endfunction()
 
-# The recorder (graph/) is as fast only if each of its files is compiled alone.
+# The recorder (the other files of graph/) is as fast only if each of its files is compiled alone.
 dyc_unit(plan plan/*.cc)
-dyc_unit(ops base/arena.cc base/background_thread.cc base/dim.cc base/storage.cc base/thread_pool.cc
-  ops/*.cc)
+dyc_unit(segments graph/loop_nest.cc graph/segment_schedule.cc)
+dyc_unit(ops base/arena.cc base/background_thread.cc base/dim.cc base/lasting_memory.cc base/storage.cc
+  base/thread_pool.cc ops/*.cc)
 dyc_unit(builders model/builders*.cc model/collection.cc model/initialisers.cc model/moving_average.cc)
 dyc_unit(trainers model/numbers.cc model/trainer*.cc)
 dyc_unit(cuda cuda/driver/*.cc)
-dyc_unit(cpu_executor exec/*.cc exec/cpu/backward.cc exec/cpu/custom.cc exec/cpu/forward.cc
-  exec/cpu/gradient_clearing.cc)
+dyc_unit(cpu_executor exec/*.cc exec/cpu/backward.cc exec/cpu/backward_order.cc exec/cpu/column_losses.cc
+  exec/cpu/custom.cc exec/cpu/forward.cc exec/cpu/gradient_clearing.cc)
 dyc_unit(cuda_executor exec/cuda/*.cc)
 dyc_unit(arguments bindings/arrays.cc bindings/errors.cc bindings/inputs.cc
   bindings/parameters.cc bindings/argmax.cc)
+dyc_unit(background bindings/background.cc bindings/background_payoff.cc)
 dyc_unit(programs bindings/region_program.cc bindings/region_walked_function.cc bindings/region_spec.cc)
 dyc_unit(walk bindings/region_walk.cc bindings/region_walk_*.cc)
 dyc_unit(module bindings/builders.cc bindings/fibers.cc bindings/model.cc bindings/module.cc)
