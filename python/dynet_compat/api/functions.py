@@ -251,7 +251,7 @@ def inputTensor(
             return made
     if isinstance(arr, np.ndarray):
         array = arr if arr.dtype.kind in "fiub" else _numbers("inputTensor", arr)
-        if isinstance(arr, np.ma.MaskedArray):  # what is masked has no value
+        if type(arr) is not np.ndarray and isinstance(arr, np.ma.MaskedArray):  # what is masked has no value
             array = np.where(np.ma.getmaskarray(arr), np.float32(np.nan), np.ma.getdata(array))
     elif isinstance(arr, list):
         if not arr:
