@@ -19,7 +19,9 @@ class BackgroundPayoff {
 
  private:
   bool turn();
-  void decide();
+  // Time where passes go on in the background, in that of the other way, as far as it was measured.
+  double ratio();
+  void decide(double ratio);
 
   bool lent_ = true;                           // the step that ends
   uint64_t values_ = 0;                        // of that

@@ -484,18 +484,22 @@ def test_counts_of_work(dy: Any) -> None:
     assert counts(2) == counts(1)
 
 
-def trial(lends: list[bool]) -> tuple[int, int]:
+def trial(lends: list[bool], turns: int = 32) -> tuple[int, int]:
     """Where the turns of the first trial begin and end: at home for the first time, to the last change."""
     begin = lends.index(False)
-    return begin, begin + 32 * 4
+    return begin, begin + turns * 4
 
 
-@pytest.mark.parametrize("home, lent, better", [(100, 80, True), (100, 150, False), (100, 99, False)])
-def test_what_is_faster_goes_on(home: int, lent: int, better: bool) -> None:
+@pytest.mark.parametrize(
+    "home, lent, better, turns",
+    [(100, 90, True, 32), (100, 99, False, 32), (100, 110, False, 32), (100, 80, True, 6), (100, 150, False, 6)],
+)
+def test_what_is_faster_goes_on(home: int, lent: int, better: bool, turns: int) -> None:
+    """A trial is short where one way is far better."""
     from dynet_compat import _core
 
     lends = _core._lending(3000, [home], [lent])
-    begin, end = trial(lends)
+    begin, end = trial(lends, turns)
     assert begin == 16 and all(lends[:16]), "graphs are lent until there was a trial"
     assert 0.4 < np.mean(lends[begin:end]) < 0.6, "the ways take turns"
     assert set(lends[end : end + 1000]) == {better}
