@@ -29,7 +29,8 @@ std::vector<std::string> attributes(const Sig& sig) {
   if (info.meta->kind == OpKind::parameter || info.meta->kind == OpKind::lookup) return texts;
   for (uint32_t i = 0; i < info.n_params && texts.size() < sig.attrs.size(); ++i) {
     const Param& p = info.params[i];
-    if (p.kind == Param::expr || p.kind == Param::exprs || p.kind == Param::index) continue;
+    if (p.kind == Param::expr || p.kind == Param::exprs || p.kind == Param::index || p.kind == Param::number)
+      continue;
     const uint32_t word = sig.attrs[texts.size()];
     texts.push_back(text(p.kind == Param::indices ? "length of " : "", p.name, "=",
                          p.kind == Param::real ? number_text(word) : std::to_string(word)));
@@ -145,19 +146,16 @@ pb::object node_parameter(NodeId id) {
   return pb::none();
 }
 
-// (attributes as words of 32 bits, indices, whether those are a list, rows of the table it reads) of a node.
+// Of a node: attributes as words of 32 bits, indices or number, whether those are a list, rows of the table
+// that it reads.
 pb::tuple node_words(NodeId id) {
   Graph& g = engine().graph;
   if (id >= g.size()) throw IndexError(text("expected a node below ", g.size(), ", got ", id));
   const Sig& sig = g.sig(id);
   const NodeId own = g.node(id).flags & Node::merged ? g.base_of(id) : id;
   const OpInfo& info = op_info(sig.op);
-  std::vector<uint32_t> indices;
-  bool indexed = info.meta->kind == OpKind::lookup;
-  for (uint32_t i = 0; i < info.n_params; ++i)
-    indexed = indexed || info.params[i].kind == Param::index || info.params[i].kind == Param::indices;
-  const Graph::Ids ids = indexed ? g.ids(own) : Graph::Ids{};
-  indices.assign(ids.data, ids.data + ids.n);
+  const Graph::Ids ids = info.ids() ? g.ids(own) : Graph::Ids{};
+  const std::vector<uint32_t> indices(ids.data, ids.data + ids.n);
   const bool table = info.meta->kind == OpKind::lookup;
   return pb::make_tuple(sig.attrs, indices, ids.list, table ? g.parameters.storage(sig.attrs[0]).rows : 0);
 }

@@ -136,11 +136,6 @@ bool same_in_all_graphs(const Graph& g, NodeId id) {
   return g.is_parameter(id) || g.sig(id).op == op_id<Constant>;
 }
 
-bool takes_ids(const OpInfo& info) {
-  return std::any_of(info.params, info.params + info.n_params,
-                     [](const Param& p) { return p.kind == Param::index || p.kind == Param::indices; });
-}
-
 }  // namespace
 
 // Appends the index of an argument, which must be part of the trace or the same in every graph.
@@ -189,9 +184,9 @@ bool Trace::add(Graph& g, NodeId id) {
     const bool duplicate = n.flags & Node::view;  // its arguments follow the node it is equal to
     for (uint32_t i = 0; i < s.n_args; ++i)
       if (!add_reference(g, g.args(id)[i + duplicate], &indices)) return false;
-    if (!duplicate && takes_ids(op_info(s.op))) add_ids(g, id, &step);
+    if (!duplicate && op_info(s.op).ids()) add_ids(g, id, &step);
     if (s.op == op_id<Pick>) step.limit = g.dim(g.args(id)[duplicate])[s.attr(0)];
-    if (duplicate && takes_ids(op_info(s.op))) return false;
+    if (duplicate && op_info(s.op).ids()) return false;
   }
   step.args = static_cast<uint32_t>(words_.size());
   step.n_args = static_cast<uint32_t>(indices.size());
@@ -209,12 +204,14 @@ bool Trace::add(Graph& g, NodeId id) {
 bool Trace::bind_placeholders(const std::vector<Placeholder>& placeholders) {
   for (uint32_t h = 0; h < placeholders.size(); ++h) {
     uint32_t uses = 0;
-    for (const TraceStep& s : steps_)
+    for (const TraceStep& s : steps_) {
+      if (s.n_ids == 0 || op_info(s.code).has_number()) continue;  // the words of a number are no index
       for (uint32_t i = 0; i < s.n_ids; ++i)
         if (words_[s.ids + i] == placeholders[h].value) {
           bound_.push_back({s.ids + i, h, s.limit});
           ++uses;
         }
+    }
     if (uses != placeholders[h].uses) return false;
   }
   return true;

@@ -18,13 +18,18 @@ struct KernelArgs {
   float* dx;              // gradient of the asked argument, to be ADDED to (backward)
   uint32_t n;             // number of arguments
   const uint32_t* attrs;  // attributes, in the order of Param (expr, index kinds left out)
-  const uint32_t* ids;    // Param::index / indices of this node
+  const uint32_t* ids;    // Param::index / indices / number of this node
   uint32_t n_ids;
 
   DYC_INLINE float* out() const { return const_cast<float*>(y); }
   DYC_INLINE float real(uint32_t i) const {
     float f;
     __builtin_memcpy(&f, attrs + i, 4);
+    return f;
+  }
+  DYC_INLINE float number() const {
+    float f;
+    __builtin_memcpy(&f, ids, 4);
     return f;
   }
   // Elements of one batch item of argument i / of the result.

@@ -62,13 +62,15 @@ enum class ColumnRole : uint8_t {
 // One parameter of the op's Python function, in order. Expressions come first.
 struct Param {
   enum Kind : uint8_t {
-    expr,     // an Expression
-    exprs,    // a list of Expressions (the only expression parameter)
-    real,     // float attribute
-    uint,     // unsigned attribute
-    flag,     // bool attribute
-    index,    // one index, kept per node: does not prevent batching
-    indices,  // list of indices, kept per node; its length is an attribute
+    expr,   // an Expression
+    exprs,  // a list of Expressions (the only expression parameter)
+    real,   // float attribute
+    uint,   // unsigned attribute
+    flag,   // bool attribute
+    // Kept per node: these do not prevent batching.
+    index,    // one index
+    indices,  // list of indices; its length is an attribute
+    number,   // one float
   };
   const char* name;
   Kind kind = expr;

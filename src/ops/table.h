@@ -15,6 +15,7 @@
 #include "ops/lstm_cell.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
+#include "ops/number.h"
 #include "ops/pooling.h"
 #include "ops/reduce.h"
 #include "ops/select.h"
@@ -38,9 +39,9 @@ struct Joined<OpList<A...>, OpList<B...>, Lists...> : Joined<OpList<A..., B...>,
 
 // Every header of ops ends with the list of them.
 using AllOps =
-    typename detail::Joined<InputOps, MatmulOps, ElementwiseOps, ArithmeticOps, ListOps, ShapeOps, SelectOps,
-                            ReduceOps, NormOps, SoftmaxOps, LossOps, SimplexOps, LinalgOps, ContractOps,
-                            ConvOps, PoolingOps, LstmOps, LstmCellOps, UserOps>::List;
+    typename detail::Joined<InputOps, MatmulOps, ElementwiseOps, NumberOps, ArithmeticOps, ListOps, ShapeOps,
+                            SelectOps, ReduceOps, NormOps, SoftmaxOps, LossOps, SimplexOps, LinalgOps,
+                            ContractOps, ConvOps, PoolingOps, LstmOps, LstmCellOps, UserOps>::List;
 
 using OpId = uint16_t;
 constexpr uint32_t kOps = AllOps::size;
@@ -80,12 +81,13 @@ struct OpInfo {
   WorkRule work = nullptr;
   ColumnRole column_role = ColumnRole::none;
 
-  // Does a node have indices of its own?
+  // Does a node have indices, or a number, of its own?
   bool ids() const {
     for (uint32_t i = 0; i < n_params; ++i)
-      if (params[i].kind == Param::index || params[i].kind == Param::indices) return true;
+      if (params[i].kind >= Param::index) return true;
     return false;
   }
+  bool has_number() const { return params[n_params - 1].kind == Param::number; }
 };
 
 const OpInfo& op_info(OpId id);

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.subject import IS_REFERENCE
 
 GRAPHS, STEPS = 100, 8  # more graphs than a program may have before it counts as one of these
 
@@ -37,3 +38,35 @@ def test_values_gradients_and_launches_stay(dy: Any) -> None:
         np.testing.assert_allclose(W.grad_as_array(), gradient, rtol=1e-4, atol=1e-5)
         launches.append(dy._core.timing()["launches"] - before)
     assert max(launches[-10:]) <= max(launches[:10])
+
+
+@pytest.mark.skipif(IS_REFERENCE, reason="our launches")
+@pytest.mark.parametrize("kind", ["x * r", "r * x", "x / r", "x + r", "x - r", "r - x", "r / x"])
+def test_losses_with_numbers_of_their_own_share_launches(dy: Any, kind: str) -> None:
+    """Weighed losses take as many launches, forward and backward, as if all numbers were one."""
+
+    def run(numbers: list[float]) -> tuple[int, list[float], np.ndarray]:
+        dy.renew_cg(autobatching=True)
+        model = dy.ParameterCollection()
+        W = model.add_parameters((3, 2), init=0.5)
+        before = dy._core.timing()["launches"]
+        inputs = [dy.inputVector([1 + i / 10, 1]) for i in range(len(numbers))]
+        losses = [eval(kind, {"x": dy.sum_elems(dy.tanh(W * x)), "r": r}) for x, r in zip(inputs, numbers)]
+        total = dy.esum(losses)
+        total.forward()
+        total.backward()
+        launches = dy._core.timing()["launches"] - before
+        return launches, [loss.value() for loss in losses], W.grad_as_array()
+
+    numbers = [0.0, -1.5, 2.0, 2.0, 0.3] if "/ r" not in kind else [1.0, -1.5, 2.0, 2.0, 0.3]
+    launches, values, gradient = run(numbers)
+    assert launches == run([1.5] * 5)[0]
+    expected, wanted = np.zeros((3, 2)), []
+    for i, r in enumerate(numbers):
+        x = np.array([1 + i / 10, 1])
+        h = np.tanh(np.full((3, 2), 0.5) @ x)
+        wanted.append(eval(kind, {"x": h.sum(), "r": r}))
+        slope = (eval(kind, {"x": h.sum() + 1e-6, "r": r}) - eval(kind, {"x": h.sum() - 1e-6, "r": r})) / 2e-6
+        expected += slope * np.outer(1 - h**2, x)
+    np.testing.assert_allclose(values, wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-5)

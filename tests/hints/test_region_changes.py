@@ -368,3 +368,22 @@ def f(x):
         # After a revert gradients may be added up in another order, with regions and without.
         np.testing.assert_allclose(left["gradients"], right["gradients"], rtol=1e-5)
     assert p.hits > 20, p.statistics
+
+
+def test_numbers_that_nodes_keep(pair: Callable) -> None:
+    """The number of a weighed loss changes, also to one whose bits are those of an index of the region."""
+    p = pair("""
+def f(x, n, r):
+    y = dy.tanh(x)
+    z = dy.pick(y, n)
+    return (z * r + dy.sum_elems(y) * 0.0) / 3, 1 - z, z - r
+""")
+
+    def use(module: ModuleType) -> list:
+        out: list = []
+        for i in range(24):
+            out += module.f(dy.inputVector([1, 2, i]), i % 3, (0.0, 2, -1.5)[i // 3 % 3])
+        return out
+
+    p.agree(use)
+    assert p.hits > 5

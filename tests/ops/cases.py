@@ -150,6 +150,15 @@ for spec in (t(3), t(3, 2, b=2), t(1), t(2, kind="param")):
     add("scale", "-3 * x[0]", spec)
     add("scale", "np.float64(0.5) * x[0]", spec)
     add("scale", "x[0] / 4", spec)
+for spec in (t(1, lo=0.3), t(1, b=3, lo=0.3), t(1, 1, lo=0.3), t(1, kind="param", lo=0.3)):  # k: of the instance
+    for name, of_instance, first in (
+        ("scale_element", "x[0] * (0.7 + k)", "x[0] * 0.7"),
+        ("scale_element", "x[0] / (3 + k)", "x[0] / 3"),
+        ("add_to_element", "x[0] - (0.7 + k)", "x[0] - 0.7"),
+        ("minus_element", "(0.7 + k) - x[0]", "0.7 - x[0]"),
+        ("div_by_element", "(0.7 + k) / x[0]", "0.7 / x[0]"),
+    ):
+        add(name, of_instance, spec, ref=first, why="a number for each instance")
 add("pow_const", "x[0] ** 2", t(3, 2, lo=0.3))
 add("pow_const", "x[0] ** 3", t(3, 2))
 add("pow_const", "x[0] ** -1.5", t(3, lo=0.3), grad_tol=3)

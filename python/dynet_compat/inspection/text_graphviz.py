@@ -44,6 +44,11 @@ class _Node:
         return _real(self.words[at])
 
     @property
+    def number(self) -> str:
+        """The number of an operator: an attribute, or kept by the node."""
+        return _real((self.words or self.ids)[0])
+
+    @property
     def index(self) -> str:
         """The indices: one, or a list if there is one for each item of the batch."""
         return _list(self.ids) if self.listed else str(self.ids[0])
@@ -117,11 +122,11 @@ _WRITERS: dict[str, Callable[[_Node], str]] = {
     "logsumexp": lambda n: "log(" + " + ".join(f"exp {v}" for v in n.v) + ")",
     "concatenate": lambda n: "concat({" + ",".join(n.v) + f"}}, {n.words[0]})",
     "concatenate_to_batch": lambda n: f"concat_batch_elems({','.join(n.v)})",
-    "add_const": lambda n: f"{n.real(0)} + {n.v[0]}",
-    "const_minus": lambda n: f"{n.real(0)} - {n.v[0]}",
+    "add_const": lambda n: f"{n.number} + {n.v[0]}",
+    "const_minus": lambda n: f"{n.number} - {n.v[0]}",
     "pow_const": lambda n: f"{n.v[0]} ** {n.real(0)}",
-    "const_div": lambda n: f"{n.real(0)} / {n.v[0]}",
-    "scale": lambda n: f"{n.v[0]} * {n.real(0)}",
+    "const_div": lambda n: f"{n.number} / {n.v[0]}",
+    "scale": lambda n: f"{n.v[0]} * {n.number}",
     "elu": lambda n: f"ELU({n.v[0]}, lambda=1, alpha={n.real(0)})",
     "silu": lambda n: f"{n.v[0]}*\\sigma({n.v[0]}*beta), beta={n.real(0)})",
     "pairwise_rank_loss": lambda n: f"max(0, {n.real(0)} - {n.v[0]} + {n.v[1]})",
@@ -155,6 +160,10 @@ def _pickneglogsoftmax(n: _Node) -> str:
 
 
 _WRITERS["pickneglogsoftmax"] = _pickneglogsoftmax
+_WRITERS |= {
+    "add_to_element": _WRITERS["add_const"], "minus_element": _WRITERS["const_minus"],
+    "div_by_element": _WRITERS["const_div"], "scale_element": _WRITERS["scale"],
+}  # fmt: skip
 
 
 def describe(number: int) -> str:
