@@ -66,8 +66,7 @@ void append(OpArguments& c, const OpInfo& info, const Param& p, PyObject* value)
       c.attrs.push_back(static_cast<uint32_t>(c.ids.size()));
       c.list = true;
       return;
-    case Param::number:
-      c.ids.push_back(bits(as_float(value, op, p.name)));
+    case Param::number:  // of ops that operators record
       return;
   }
 }

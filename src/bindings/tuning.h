@@ -123,9 +123,10 @@ inline constexpr uint64_t kBackgroundGraph = 16384;
 // both, and steps until the next trial (background_payoff.h). Guesses.
 inline constexpr uint64_t kLendingWarmUp = 16, kLendingRest = 1024;
 inline constexpr uint32_t kLendingTurn = 4, kLendingTurns = 32;
+static_assert(kLendingTurns % 2 == 0, "both ways have as many turns");
 // After so many turns of each way a trial ends where one takes so many times the time of the other. Guesses.
-inline constexpr uint32_t kLendingLeast = 3;
-inline constexpr double kLendingClear = 1.15;
+inline constexpr uint32_t kLendingLeast = 6;
+inline constexpr double kLendingClear = 1.3;
 // The part of the time of other steps that those in the background must not exceed: a second core is busy.
 inline constexpr double kLendingGain = 0.97;
 // Values of a graph whose backward pass can be interrupted: from about 0.1 s of computing on. Guess.

@@ -77,7 +77,7 @@ class LaunchReader {
   // (y: 0 where there is one) and of the result.
   template <class F>
   void each_flat(const Launch& l, uint32_t begin, uint32_t end, F&& f) const;
-  // Indices of a node, where the op has any.
+  // Indices or number of a node, where the op has any.
   Graph::Ids ids(const OpInfo& info, NodeId id) const { return info.ids() ? graph_.ids(id) : Graph::Ids{}; }
   bool wanted(const Launch& l, uint32_t k) const {
     return full_ || l.requires_grad_args >> (k < 31 ? k : 31) & 1;

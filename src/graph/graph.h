@@ -71,7 +71,7 @@ class Graph : public Generations {
   bool share_equal_values = true;
 
   // ---- recording
-  struct Ids {  // indices of one node
+  struct Ids {  // indices of one node, or the word of its number
     const uint32_t* data = nullptr;
     uint32_t n = 0;
     bool list = false;
@@ -247,7 +247,10 @@ class Graph : public Generations {
     return nodes_[id];
   }
   // One of several equal nodes stands for all of them. Not for picks: set_index() changes a single one.
-  bool may_be_shared(OpId op) const { return share_equal_values && op != op_id<Pick>; }
+  // Numbers that a script computes would make numbers of values without end.
+  bool may_be_shared(OpId op) const {
+    return share_equal_values && op != op_id<Pick> && !is_one_of(op, NumberOps{});
+  }
   NodeId record_uncached(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
                          const Ids& ids);
   NewNode record_new(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,

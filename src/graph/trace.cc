@@ -205,7 +205,7 @@ bool Trace::bind_placeholders(const std::vector<Placeholder>& placeholders) {
   for (uint32_t h = 0; h < placeholders.size(); ++h) {
     uint32_t uses = 0;
     for (const TraceStep& s : steps_) {
-      if (s.n_ids == 0 || op_info(s.code).has_number()) continue;  // the words of a number are no index
+      if (s.n_ids == 0 || is_one_of(s.code, NumberOps{})) continue;  // the words of a number are no index
       for (uint32_t i = 0; i < s.n_ids; ++i)
         if (words_[s.ids + i] == placeholders[h].value) {
           bound_.push_back({s.ids + i, h, s.limit});

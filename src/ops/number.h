@@ -13,9 +13,7 @@ template <class Op>
 struct OfElementAndNumber {
   static constexpr Param params[] = {{"x"}, {"c", Param::number}};
   static constexpr Meta of_element(const char* name) {
-    return Meta::per_node(name, Op::meta.formula, Op::meta.reads_x ? Reads::x_and_y : Reads::none)
-        .by_one_thread()
-        .hide();
+    return Meta::per_node(name, Op::meta.formula, Op::meta.reads_x ? Reads::x_and_y : Reads::none).hide();
   }
   static Dim shape(const ShapeArgs& s) {
     if (s[0].batch_size() != 1) shape_error(s, "one element");
@@ -23,19 +21,20 @@ struct OfElementAndNumber {
   }
   template <class I>
   static void forward(const KernelArgs& m) {
-    const float c = m.number();
+    const float number = m.number();
     const float* x = m.x[0];
     float* y = m.out();
-    each_one<I>(m.yd->bd, [=](size_t i) DYC_LAMBDA { y[i] = Op::f(x[i], &c); });
+    each<I>(m.yd->bd, [=](size_t i, auto c) DYC_LAMBDA { c.put(y + i, Op::f(c.get(x + i), &number)); });
   }
   template <class I>
   static void backward(const KernelArgs& m, uint32_t) {
     constexpr bool reads = Op::meta.reads_x;
-    const float c = m.number();
-    const float *x = m.x[0], *y = m.y, *dy = m.dy;
+    const float number = m.number();
+    const float *x = reads ? m.x[0] : m.dy, *y = reads ? m.y : m.dy,
+                *dy = m.dy;  // df reads neither: any will do
     float* dx = m.dx;
-    each_one<I>(m.yd->bd, [=](size_t i) DYC_LAMBDA {
-      dx[i] += dy[i] * Op::df(reads ? x[i] : 0.f, reads ? y[i] : 0.f, &c);
+    each<I>(m.yd->bd, [=](size_t i, auto c) DYC_LAMBDA {
+      c.add(dx + i, c.get(dy + i) * Op::df(c.get(x + i), c.get(y + i), &number));
     });
   }
 };

@@ -58,6 +58,11 @@ constexpr OpId index_of(OpList<Ops...>) {
 template <class Op>
 constexpr OpId op_id = detail::index_of<Op>(AllOps{});
 
+template <class... Ops>
+constexpr bool is_one_of(OpId op, OpList<Ops...>) {
+  return ((op == op_id<Ops>) || ...);
+}
+
 using ShapeRule = Dim (*)(const ShapeArgs&);
 using CheckRule = void (*)(const KernelArgs&, const char* op);
 
@@ -87,7 +92,6 @@ struct OpInfo {
       if (params[i].kind >= Param::index) return true;
     return false;
   }
-  bool has_number() const { return params[n_params - 1].kind == Param::number; }
 };
 
 const OpInfo& op_info(OpId id);

@@ -150,8 +150,8 @@ for spec in (t(3), t(3, 2, b=2), t(1), t(2, kind="param")):
     add("scale", "-3 * x[0]", spec)
     add("scale", "np.float64(0.5) * x[0]", spec)
     add("scale", "x[0] / 4", spec)
-for spec in (t(1, lo=0.3), t(1, b=3, lo=0.3), t(1, 1, lo=0.3), t(1, kind="param", lo=0.3)):  # k: of the instance
-    for name, of_instance, first in (
+for spec in (t(1, lo=0.3), t(1, b=3, lo=0.3), t(1, 1, lo=0.3), t(1, kind="param", lo=0.3)):
+    for name, of_instance, first in (  # k: number of the instance
         ("scale_element", "x[0] * (0.7 + k)", "x[0] * 0.7"),
         ("scale_element", "x[0] / (3 + k)", "x[0] / 3"),
         ("add_to_element", "x[0] - (0.7 + k)", "x[0] - 0.7"),
