@@ -13,44 +13,38 @@ struct TnSource {
   const float* const* dys;
 };
 
-// out_c[0..count) += the sum over sources of W_0..W_{R-1} . dy_c; count <= R, columns of W past count repeat
-// the last one. `at`: how many columns of W the tile is further on.
+// acc[r][c] += a_r . b_c, lane by lane.
 template <int R, int C>
-DYC_TILE tn_tile(const TnSource* sources, int n, int64_t at, float* const* outs, int count) {
-  V acc[R][C];
-  DYC_UNROLL for (int r = 0; r < R; r++) { DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = V{}; }
-  for (int s = 0; s < n; s++) {
-    const TnSource& source = sources[s];
-    const int64_t m = source.m, ld = source.ld;
-    const float* a[R];
-    const float* b[C];
-    DYC_UNROLL for (int r = 0; r < R; r++) a[r] = source.w + ld * (at + (r < count ? r : count - 1));
-    DYC_UNROLL for (int c = 0; c < C; c++) b[c] = source.dys[c];
-    const auto step = [&](auto get) __attribute__((always_inline)) {
-      V bv[C];
-      DYC_UNROLL for (int c = 0; c < C; c++) bv[c] = get(b[c]);
-      DYC_UNROLL for (int r = 0; r < R; r++) {
-        const V av = get(a[r]);
-        DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = vfma(av, bv[c], acc[r][c]);
-      }
-    };
-    int64_t i = 0;
-    if constexpr (C == 1 && kHalves) {
-      if (ld % kLanes != 0) {  // columns that begin anywhere, and nothing to do but to read them
-        for (; i + kLanes <= m; i += kLanes) {
-          step([i](const float* p) __attribute__((always_inline)) { return load_halves(p + i); });
-        }
-      }
+DYC_INLINE void tn_multiply(int64_t m, int64_t ld, const float* const (&a)[R], const float* const (&b)[C],
+                            V (&acc)[R][C]) {
+  const auto step = [&](auto get) __attribute__((always_inline)) {
+    V bv[C];
+    DYC_UNROLL for (int c = 0; c < C; c++) bv[c] = get(b[c]);
+    DYC_UNROLL for (int r = 0; r < R; r++) {
+      const V av = get(a[r]);
+      DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = vfma(av, bv[c], acc[r][c]);
     }
-    for (; i + kLanes <= m; i += kLanes) {
-      step([i](const float* p) __attribute__((always_inline)) { return load<V>(p + i); });
-    }
-    if (i < m) {
-      const int last = static_cast<int>(m - i);
-      step([i, last](const float* p) __attribute__((always_inline)) { return load_n(p + i, last); });
+  };
+  int64_t i = 0;
+  if constexpr (C == 1 && kHalves) {
+    if (ld % kLanes != 0) {  // columns that begin anywhere, and nothing to do but to read them
+      for (; i + kLanes <= m; i += kLanes) {
+        step([i](const float* p) __attribute__((always_inline)) { return load_halves(p + i); });
+      }
     }
   }
-  // Read, add, store column by column: a repeated dx_j gets all its terms.
+  for (; i + kLanes <= m; i += kLanes) {
+    step([i](const float* p) __attribute__((always_inline)) { return load<V>(p + i); });
+  }
+  if (i < m) {
+    const int last = static_cast<int>(m - i);
+    step([i, last](const float* p) __attribute__((always_inline)) { return load_n(p + i, last); });
+  }
+}
+
+// out_c[r] += the lanes of acc[r][c], for r < count, column by column: a repeated dx_j gets all its terms.
+template <int R, int C>
+DYC_INLINE void tn_add(const V (&acc)[R][C], float* const (&outs)[C], int count) {
   DYC_UNROLL for (int c = 0; c < C; c++) {
     DYC_UNROLL for (int r = 0; r < R; r += 4) {
       const V4 sum = hsum4(acc[r][c], acc[r + 1][c], acc[r + 2][c], acc[r + 3][c]);
@@ -62,6 +56,23 @@ DYC_TILE tn_tile(const TnSource* sources, int n, int64_t at, float* const* outs,
       }
     }
   }
+}
+
+// out_c[0..count) += the sum over sources of W_0..W_{R-1} . dy_c; count <= R, columns of W past count repeat
+// the last one. `at`: how many columns of W the tile is further on.
+template <int R, int C>
+DYC_TILE tn_tile(const TnSource* sources, int n, int64_t at, float* const (&outs)[C], int count) {
+  V acc[R][C];
+  DYC_UNROLL for (int r = 0; r < R; r++) { DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = V{}; }
+  for (int s = 0; s < n; s++) {
+    const TnSource& source = sources[s];
+    const float* a[R];
+    const float* b[C];
+    DYC_UNROLL for (int r = 0; r < R; r++) a[r] = source.w + source.ld * (at + (r < count ? r : count - 1));
+    DYC_UNROLL for (int c = 0; c < C; c++) b[c] = source.dys[c];
+    tn_multiply(source.m, source.ld, a, b, acc);
+  }
+  tn_add(acc, outs, count);
 }
 
 struct TnArgs {
@@ -82,7 +93,7 @@ template <int C> class TnFetch {
     for (int c = 0; c < C; c++) outs_[c] = col(a_.out, min_of(begin + c, last_));
   }
   // With the tile for k.
-  DYC_INLINE void step(int64_t k) {
+  __attribute__((noinline)) void step(int64_t k) {
     if (k % kLine < kTnRows<C>) {
       for (int c = 0; c < C; c++) __builtin_prefetch(outs_[c] + k, 1);
     }
@@ -108,6 +119,28 @@ template <int C> class TnFetch {
   const float *dys_[C], *outs_[C];
 };
 
+// All tiles of R columns of W, of one product: a call for each would take as long as a sixth of sums of 64
+// terms.
+template <int R, int C>
+DYC_TILE tn_strip(const TnSource& source, int64_t height, float* const (&outs)[C], TnFetch<C>* next,
+                  int64_t begin) {
+  const float* w = source.w;
+  const float* b[C];
+  float* to[C];
+  const int64_t ld = source.ld, m = source.m;
+  DYC_UNROLL for (int c = 0; c < C; c++) b[c] = source.dys[c], to[c] = outs[c];
+  for (int64_t k = R; k <= height; k += R, w += R * ld) {
+    if (next) next->step(begin + k - R);
+    const float* a[R];
+    V acc[R][C];
+    DYC_UNROLL for (int r = 0; r < R; r++) a[r] = w + r * ld;
+    DYC_UNROLL for (int r = 0; r < R; r++) { DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = V{}; }
+    tn_multiply(m, ld, a, b, acc);
+    tn_add(acc, to, R);
+    DYC_UNROLL for (int c = 0; c < C; c++) to[c] += R;
+  }
+}
+
 // Columns [j, j + C); those after them, below `fetch`, are fetched.
 template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j, int64_t fetch) {
   TnSource sources[kMostProducts];
@@ -120,18 +153,19 @@ template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j
   }
   for (int c = 0; c < C; c++) outs[c] = col(a.out, j + c) + ks.begin;
   constexpr int R = kTnRows<C>;
-  const auto tile = [&](int64_t i) __attribute__((always_inline)) {
-    tn_tile<R, C>(sources, a.n, i - ks.begin, outs, static_cast<int>(min_of(R, ks.end - i)));
-    for (int c = 0; c < C; c++) outs[c] += R;
-  };
-  if (j + C >= fetch) {
-    for (int64_t i = ks.begin; i < ks.end; i += R) tile(i);
-    return;
+  const int64_t height = ks.end - ks.begin;
+  const bool fetches = j + C < fetch;
+  int64_t k = 0;
+  TnFetch<C> next(a, j + C, fetch, ceil_div(height, R));
+  if (a.n == 1) {
+    tn_strip<R, C>(sources[0], height, outs, fetches ? &next : nullptr, ks.begin);
+    k = height / R * R;
+    for (int c = 0; c < C; c++) outs[c] += k;
   }
-  TnFetch<C> next(a, j + C, fetch, ceil_div(ks.end - ks.begin, R));
-  for (int64_t i = ks.begin; i < ks.end; i += R) {
-    next.step(i);
-    tile(i);
+  for (; k < height; k += R) {
+    if (fetches) next.step(ks.begin + k);
+    tn_tile<R, C>(sources, a.n, k, outs, static_cast<int>(min_of(R, height - k)));
+    for (int c = 0; c < C; c++) outs[c] += R;
   }
 }
 
