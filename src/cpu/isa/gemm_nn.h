@@ -264,7 +264,7 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
     nn_tiles(args, w, ld, rows, cols);
     return;
   }
-  if (width <= kStreamCols) {
+  if (width <= kStreamCols && ld > kTileRows<1> * kLanes) {  // a tile of all rows streams W, too
     with_constant<kStreamCols>(width, [&](auto c) { nn_stream<decltype(c)::value>(args, rows, cols.begin); });
     return;
   }
