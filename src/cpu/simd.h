@@ -92,8 +92,21 @@ DYC_INLINE __m256i first_lanes(int n) {
 DYC_INLINE V load_n(const float* p, int n) {
   return reinterpret_cast<V>(_mm256_maskload_ps(p, first_lanes(n)));
 }
+// Part by part: on processors of AMD a masked store takes as long as several others.
 DYC_INLINE void store_n(float* p, V a, int n) {
-  _mm256_maskstore_ps(p, first_lanes(n), reinterpret_cast<__m256>(a));
+  if (n & 8) return store(p, a);
+  __m128 part = _mm256_castps256_ps128(reinterpret_cast<__m256>(a));
+  if (n & 4) {
+    _mm_storeu_ps(p, part);
+    part = _mm256_extractf128_ps(reinterpret_cast<__m256>(a), 1);
+    p += 4;
+  }
+  if (n & 2) {
+    _mm_storel_pi(reinterpret_cast<__m64*>(p), part);
+    part = _mm_movehl_ps(part, part);
+    p += 2;
+  }
+  if (n & 1) _mm_store_ss(p, part);
 }
 #else
 DYC_INLINE V load_n(const float* p, int n) {

@@ -46,11 +46,20 @@ DYC_TILE nt_tile(int64_t n, const Source& source_ref, float* dw, int64_t ld, int
       DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = vfma(a[r], b, acc[r][c]);
     }
   }
+  // Vectors that end short columns reach into the next ones, whose loads would wait for the stores.
+  constexpr bool kLoadsFirst = kManyRegisters && kTail && R <= 2;
+  DYC_UNROLL for (int c = 0; kLoadsFirst && !unset && c < C; c++) {
+    DYC_UNROLL for (int r = 0; r < R; r++) {
+      const float* p = dw + c * ld + r * kLanes;
+      acc[r][c] = (r == R - 1 ? load_n(p, last) : load<V>(p)) + acc[r][c];
+    }
+  }
+  const bool add = !kLoadsFirst && !unset;
   DYC_UNROLL for (int c = 0; c < C; c++) {
     DYC_UNROLL for (int r = 0; r < R; r++) {
       float* p = dw + c * ld + r * kLanes;
-      if (kTail && r == R - 1) store_n(p, (unset ? V{} : load_n(p, last)) + acc[r][c], last);
-      else store(p, (unset ? V{} : load<V>(p)) + acc[r][c]);
+      if (kTail && r == R - 1) store_n(p, (add ? load_n(p, last) : V{}) + acc[r][c], last);
+      else store(p, (add ? load<V>(p) : V{}) + acc[r][c]);
     }
   }
 }
@@ -91,26 +100,40 @@ DYC_TILE nt_stream_block(int64_t rows, const float* const* dys, const float* con
   each_vector(rows, [&](int64_t r, auto get, auto far, auto put) __attribute__((always_inline)) {
     V a[N];
     DYC_UNROLL for (int j = 0; j < N; j++) a[j] = get(dy[j] + r);
+    V sums[K];
     DYC_UNROLL for (int c = 0; c < K; c++) {
-      V acc = V{};
-      DYC_UNROLL for (int j = 0; j < N; j++) acc = vfma(a[j], b[j][c], acc);
+      sums[c] = V{};
+      DYC_UNROLL for (int j = 0; j < N; j++) sums[c] = vfma(a[j], b[j][c], sums[c]);
       float* p = dw + c * ld + r;
-      put(p, (unset ? V{} : far(p)) + acc);
+      sums[c] = (unset ? V{} : far(p)) + sums[c];
+      if constexpr (!kManyRegisters) put(p, sums[c]);
+    }
+    if constexpr (kManyRegisters) {  // all loads before the stores, which they might wait for
+      DYC_UNROLL for (int c = 0; c < K; c++) put(dw + c * ld + r, sums[c]);
     }
   });
 }
 
 template <int N> DYC_INLINE void nt_stream(const NtArgs& a) {
-  const float* dys[N];
-  const float* xs[N];
-  for (int j = 0; j < N; j++) dys[j] = col(a.dy, j) + a.rows.begin, xs[j] = col(a.x, j);
+  const float *dys[N], *xs[N];
   constexpr int kMost = kNtStreamK<N>;
-  for (int64_t k = a.ks.begin; k < a.ks.end; k += kMost) {
-    with_constant<kMost>(min_of(kMost, a.ks.end - k), [&](auto count) {
-      nt_stream_block<N, decltype(count)::value>(a.rows.end - a.rows.begin, dys, xs, k,
-                                                 a.dw + k * a.ld + a.rows.begin, a.ld, a.unset);
-    });
-  }
+  // Of the columns from `begin` on, every `step`.
+  const auto run = [&](Range rows, int64_t begin, int64_t step) {
+    for (int j = 0; j < N; j++) dys[j] = col(a.dy, j) + rows.begin, xs[j] = col(a.x, j);
+    for (int64_t k = begin; k < a.ks.end; k += step) {
+      with_constant<kMost>(min_of(kMost, a.ks.end - k), [&](auto count) {
+        nt_stream_block<N, decltype(count)::value>(rows.end - rows.begin, dys, xs, k,
+                                                   a.dw + k * a.ld + rows.begin, a.ld, a.unset);
+      });
+    }
+  };
+  const int64_t height = a.rows.end - a.rows.begin, whole = height / kLanes * kLanes;
+  if (whole == height || height > kNtShortRows) return run(a.rows, a.ks.begin, kMost);
+  // The masked vectors that end columns reach into the next ones, whose loads would wait for the stores.
+  const Range last{a.rows.begin + whole, a.rows.end};
+  if (whole > 0) run({a.rows.begin, last.begin}, a.ks.begin, kMost);
+  run(last, a.ks.begin, 2 * kMost);
+  run(last, a.ks.begin + kMost, 2 * kMost);
 }
 
 // Fetches the columns after a block, a part with each of its tiles: the processor itself fetches only along

@@ -61,6 +61,8 @@ inline constexpr int64_t kNtBlock = 128, kNtLong = 2048;  // terms of a chain of
 inline constexpr int kNtStreamCols = 8;  // columns up to which dW is streamed, which is all that takes time
 // Blocks of columns are fetched ahead that have at most so many floats, if all have at least so many.
 inline constexpr int64_t kNtFetched = 96 * 1024, kNtStreamed = 1024 * 1024;
+// Rows of such a dW up to which the last vectors of its columns are apart (AVX2 gains nothing).
+inline constexpr int64_t kNtShortRows = kManyRegisters ? 4 * kLanes : 0;
 // Of dW, at a time.
 template <int N>
 inline constexpr int kNtStreamK = kManyRegisters ? (N <= 4 ? 4 : 2)
