@@ -76,9 +76,9 @@ DYC_INLINE int32_t as_int(float a) { return __builtin_bit_cast(int32_t, a); }
 DYC_INLINE V as_float(VI a) { return reinterpret_cast<V>(a); }
 DYC_INLINE float as_float(int32_t a) { return __builtin_bit_cast(float, a); }
 
+// The first n lanes (0 <= n <= kLanes), the others 0; memory past p[n-1] is never touched.
 #if defined(__AVX512F__)
 DYC_INLINE __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
-// The first n lanes (0 <= n <= kLanes), the others 0; memory past p[n-1] is never touched.
 DYC_INLINE V load_n(const float* p, int n) {
   return reinterpret_cast<V>(_mm512_maskz_loadu_ps(first_lanes(n), p));
 }

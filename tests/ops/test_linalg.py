@@ -328,24 +328,3 @@ def test_nobackprop_changes_no_parameter(dy: Any) -> None:
         np.testing.assert_allclose(stopped.gradient(), [1, -2, 3], rtol=1e-6)
         np.testing.assert_allclose(p.grad_as_array(), n * np.tanh([1, -2, 3]), rtol=1e-5)
         np.testing.assert_allclose(p.gradient(), np.tanh([1, -2, 3]), rtol=1e-5)
-
-
-@pytest.mark.parametrize("columns", (1, 2, 5, 9))
-@pytest.mark.parametrize("rows", (*range(1, 42), 63, 65, 100, 130))
-def test_gradients_of_matrices_of_any_height(dy: Any, rows: int, columns: int) -> None:
-    # The columns of a matrix follow one another, and so do the matrices: none may touch its neighbours.
-    r = np.random.RandomState(rows)
-    inner, count = 7, 3
-    w, x, d = (
-        r.randn(count, *shape).astype("f4") for shape in ((rows, inner), (inner, columns), (rows, columns))
-    )
-    pc = dy.ParameterCollection()
-    matrices, inputs = (pc.lookup_parameters_from_numpy(values) for values in (w, x))
-    dy.renew_cg()
-    products = [matrices[i] * inputs[i] for i in range(count)]
-    dy.esum([dy.sum_elems(dy.cmult(y, dy.inputTensor(d[i]))) for i, y in enumerate(products)]).backward()
-    for i in range(count):
-        wide = w[i].astype("f8"), x[i].astype("f8"), d[i].astype("f8")
-        np.testing.assert_allclose(products[i].npvalue().reshape(rows, columns), wide[0] @ wide[1], atol=2e-5)
-        np.testing.assert_allclose(matrices.grad_as_array()[i], wide[2] @ wide[1].T, atol=2e-5)
-        np.testing.assert_allclose(inputs.grad_as_array()[i], wide[0].T @ wide[2], atol=1e-4)

@@ -237,6 +237,38 @@ def test_gradients_of_weights_of_few_rows(isa: str) -> None:
     assert run(ROWS, DYNET_COMPAT_ISA=isa) == "same\n"
 
 
+# Columns of a matrix follow one another, and so do matrices: none may touch its neighbours, whose gradients
+# are there when the second pass adds to them.
+HEIGHTS = """
+import numpy as np, dynet_compat as dy
+for rows in (*range(1, 42), 63, 65, 100, 130):
+    for columns, inner in ((1, 19), (2, 7), (5, 19), (9, 7)):
+        r = np.random.RandomState(rows)
+        shapes = (rows, inner), (inner, columns), (rows, columns)
+        w, x, d = (r.randn(3, *shape).astype("f4") for shape in shapes)
+        pc = dy.ParameterCollection()
+        matrices, inputs = (pc.lookup_parameters_from_numpy(values) for values in (w, x))
+        for passes in (1, 2):
+            dy.renew_cg()
+            y = [matrices[i] * inputs[i] for i in range(3)]
+            dy.esum([dy.sum_elems(dy.cmult(y[i], dy.inputTensor(d[i]))) for i in range(3)]).backward()
+            for i in range(3):
+                a, b, c = (v[i].astype("f8") for v in (w, x, d))
+                for got, want in (
+                    (y[i].npvalue().reshape(rows, columns), a @ b),
+                    (matrices.grad_as_array()[i], passes * c @ b.T),
+                    (inputs.grad_as_array()[i], passes * a.T @ c),
+                ):
+                    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4, err_msg=f"{rows} {columns}")
+print("same")
+"""
+
+
+@pytest.mark.parametrize("isa", ["baseline", "avx2", ""])
+def test_gradients_of_matrices_of_any_height(isa: str) -> None:
+    assert run(HEIGHTS, DYNET_COMPAT_ISA=isa) == "same\n"
+
+
 # Columns that do not stay in a cache together, which are fetched ahead.
 MANY = """
 import numpy as np, dynet_compat as dy

@@ -264,7 +264,8 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
     nn_tiles(args, w, ld, rows, cols);
     return;
   }
-  if (width <= kStreamCols && ld > kTileRows<1> * kLanes) {  // a tile of all rows streams W, too
+  // One tile of so few rows reads W in long runs, too.
+  if (width <= kStreamCols && ld > min_of(kTileRows<1> * kLanes, nn_pass_rows(k))) {
     with_constant<kStreamCols>(width, [&](auto c) { nn_stream<decltype(c)::value>(args, rows, cols.begin); });
     return;
   }

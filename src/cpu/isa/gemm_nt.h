@@ -48,20 +48,19 @@ DYC_TILE nt_tile(int64_t n, const Source& source_ref, float* dw, int64_t ld, int
   }
   // Vectors that end short columns reach into the next ones, whose loads would wait for the stores.
   constexpr bool kLoadsFirst = kManyRegisters && kTail && R <= 2;
-  DYC_UNROLL for (int c = 0; kLoadsFirst && !unset && c < C; c++) {
-    DYC_UNROLL for (int r = 0; r < R; r++) {
-      const float* p = dw + c * ld + r * kLanes;
-      acc[r][c] = (r == R - 1 ? load_n(p, last) : load<V>(p)) + acc[r][c];
-    }
-  }
-  const bool add = !kLoadsFirst && !unset;
+  const auto put = [&](int r, int c) __attribute__((always_inline)) {
+    float* p = dw + c * ld + r * kLanes;
+    if (kTail && r == R - 1) store_n(p, acc[r][c], last);
+    else store(p, acc[r][c]);
+  };
   DYC_UNROLL for (int c = 0; c < C; c++) {
     DYC_UNROLL for (int r = 0; r < R; r++) {
-      float* p = dw + c * ld + r * kLanes;
-      if (kTail && r == R - 1) store_n(p, (add ? load_n(p, last) : V{}) + acc[r][c], last);
-      else store(p, (add ? load<V>(p) : V{}) + acc[r][c]);
+      const float* p = dw + c * ld + r * kLanes;
+      acc[r][c] = (unset ? V{} : kTail && r == R - 1 ? load_n(p, last) : load<V>(p)) + acc[r][c];
+      if constexpr (!kLoadsFirst) put(r, c);
     }
   }
+  DYC_UNROLL for (int c = 0; kLoadsFirst && c < C; c++) { DYC_UNROLL for (int r = 0; r < R; r++) put(r, c); }
 }
 
 // Rows [0, height) of a panel and columns [0, width) of a tile; dw points at its corner.
@@ -106,9 +105,9 @@ DYC_TILE nt_stream_block(int64_t rows, const float* const* dys, const float* con
       DYC_UNROLL for (int j = 0; j < N; j++) sums[c] = vfma(a[j], b[j][c], sums[c]);
       float* p = dw + c * ld + r;
       sums[c] = (unset ? V{} : far(p)) + sums[c];
-      if constexpr (!kManyRegisters) put(p, sums[c]);
+      if constexpr (!kManyRegisters || N > 4) put(p, sums[c]);
     }
-    if constexpr (kManyRegisters) {  // all loads before the stores, which they might wait for
+    if constexpr (kManyRegisters && N <= 4) {  // all loads before the stores, which they might wait for
       DYC_UNROLL for (int c = 0; c < K; c++) put(dw + c * ld + r, sums[c]);
     }
   });
@@ -117,7 +116,7 @@ DYC_TILE nt_stream_block(int64_t rows, const float* const* dys, const float* con
 template <int N> DYC_INLINE void nt_stream(const NtArgs& a) {
   const float *dys[N], *xs[N];
   constexpr int kMost = kNtStreamK<N>;
-  // Of the columns from `begin` on, every `step`.
+  // Blocks of kMost columns, one every `step` columns from `begin` on.
   const auto run = [&](Range rows, int64_t begin, int64_t step) {
     for (int j = 0; j < N; j++) dys[j] = col(a.dy, j) + rows.begin, xs[j] = col(a.x, j);
     for (int64_t k = begin; k < a.ks.end; k += step) {
@@ -128,8 +127,9 @@ template <int N> DYC_INLINE void nt_stream(const NtArgs& a) {
     }
   };
   const int64_t height = a.rows.end - a.rows.begin, whole = height / kLanes * kLanes;
-  if (whole == height || height > kNtShortRows) return run(a.rows, a.ks.begin, kMost);
-  // The masked vectors that end columns reach into the next ones, whose loads would wait for the stores.
+  if (whole == height || height > kNtShortRows || a.unset || (N > 2 && whole > 0))
+    return run(a.rows, a.ks.begin, kMost);
+  // Where the last vectors are apart, every second block comes later: its loads would wait for the stores.
   const Range last{a.rows.begin + whole, a.rows.end};
   if (whole > 0) run({a.rows.begin, last.begin}, a.ks.begin, kMost);
   run(last, a.ks.begin, 2 * kMost);

@@ -154,19 +154,22 @@ template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j
   for (int c = 0; c < C; c++) outs[c] = col(a.out, j + c) + ks.begin;
   constexpr int R = kTnRows<C>;
   const int64_t height = ks.end - ks.begin;
-  const bool fetches = j + C < fetch;
-  int64_t k = 0;
+  const auto run = [&](TnFetch<C>* next) __attribute__((always_inline)) {
+    int64_t k = 0;
+    if (a.n == 1 && height >= R) {
+      tn_strip<R, C>(sources[0], height, outs, next, ks.begin);
+      k = height / R * R;
+      for (int c = 0; c < C; c++) outs[c] += k;
+    }
+    for (; k < height; k += R) {
+      if (next) next->step(ks.begin + k);
+      tn_tile<R, C>(sources, a.n, k, outs, static_cast<int>(min_of(R, height - k)));
+      for (int c = 0; c < C; c++) outs[c] += R;
+    }
+  };
+  if (j + C >= fetch) return run(nullptr);
   TnFetch<C> next(a, j + C, fetch, ceil_div(height, R));
-  if (a.n == 1) {
-    tn_strip<R, C>(sources[0], height, outs, fetches ? &next : nullptr, ks.begin);
-    k = height / R * R;
-    for (int c = 0; c < C; c++) outs[c] += k;
-  }
-  for (; k < height; k += R) {
-    if (fetches) next.step(ks.begin + k);
-    tn_tile<R, C>(sources, a.n, k, outs, static_cast<int>(min_of(R, height - k)));
-    for (int c = 0; c < C; c++) outs[c] += R;
-  }
+  run(&next);
 }
 
 static void tn_passes(const TnArgs& a, Range ks, Range cols) {
