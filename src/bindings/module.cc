@@ -203,6 +203,7 @@ pybind11::dict timing() {
     d["device_persistent_products"] = c->persistent_products;
     d["device_sliced_steps"] = c->sliced_steps;
     d["device_links"] = c->links;
+    d["device_followers"] = c->followers;
     d["device_grid_syncs"] = c->grid_syncs;
     d["device_waits_for_all"] = c->waits_for_all;
     d["device_uploads"] = c->uploads;

@@ -353,8 +353,5 @@ using ElementwiseOps = OpList<Exp, Log, Sqrt, Square, Cube, PowConst, Abs, Sin, 
                               Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Logistic, LogSigmoid, Rectify, Elu, Selu,
                               Silu, Softsign, Erf, Lgamma, Round, Ceil, Floor, Negate, Scale, AddConst,
                               ConstMinus, ConstDiv, NoBackprop, FlipGradient, ScaleGradient, Gelu>;
-// Those, without attributes, that a GPU computes in the launch of the product before: their code is in each
-// kernel for products.
-using Activations = OpList<Tanh, Logistic, Rectify>;
 
 }  // namespace dyc

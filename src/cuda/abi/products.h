@@ -21,6 +21,17 @@ struct Term {
   int64_t inner;
 };
 
+// An element-wise op of whole columns, which who makes an element of a product computes of it at once. Forward:
+// to = f(x, y). Backward: to += dz times the slope of f by x, or by y, where z = f(x, y). What has no base is
+// not read, or is what the product, or the follower before, made there.
+struct Follower {
+  enum Kind : uint32_t { forward, backward, backward_second } kind;
+  uint32_t op;  // number from 1 in Followers
+  float attr;
+  Matrix<float> to;
+  Matrix<const float> x, y, z, dz;
+};
+
 // C = start + sum of terms, m x n; without a start, C += sum of terms, or C += term for each of them.
 struct Product {
   Matrix<float> c;
@@ -29,8 +40,8 @@ struct Product {
   uint32_t first, terms;  // in Products::terms
   uint32_t tile;          // tiles of the products before
   int64_t m, n;
-  uint32_t activation = 0;  // number from 1 in Activations; 0: none
-  int64_t activated = 0;    // where its result is, in floats from that of the product
+  uint32_t follower_count = 0;
+  const Follower* followers = nullptr;  // in this order
 };
 
 struct Products {

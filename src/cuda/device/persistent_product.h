@@ -5,6 +5,7 @@
 // element is summed as in kernels/few_columns.cu, whatever the grid and its block.
 #pragma once
 #include "cuda/abi/persistent.h"
+#include "cuda/device/followers.h"
 #include "cuda/device/product_tiles.h"
 #include "cuda/device/row_slices.h"
 #include "cuda/device/worker.h"
@@ -130,7 +131,9 @@ __device__ inline void run_persistent_product(const LaunchArgs& r) {
     if (v >= kWarpColumns || i + u >= rows || j + v >= p.n) continue;
     float* const c = column(p.c, j + v);
     const int64_t row = row_of(own, all.period, i + u);
-    write_result<true>(p, c, row, result_of(p, c, row, j + v, element));
+    MadeElements<1> made{{row}, {j + v}, {result_of(p, c, row, j + v, element)}};
+    c[row] = made.value[0];
+    follow<true, true>(p, made);
   }
 }
 

@@ -3,7 +3,6 @@
 #include "cuda/abi/launch_args.h"
 #include "cuda/abi/products.h"
 #include "cuda/device/grid.h"
-#include "ops/elementwise.h"
 
 namespace dyc::cuda {
 
@@ -138,21 +137,6 @@ DYC_INLINE float result_of(const Product& p, const float* c, int64_t i, int64_t 
 template <bool OneByOne>
 DYC_INLINE uint32_t terms_at_once(const Product& p) {
   return OneByOne && p.begin == Product::add_each ? 1 : p.terms;
-}
-
-template <class... Ops>
-DYC_INLINE float activate(OpList<Ops...>, uint32_t number, float x) {
-  uint32_t i = 0;
-  float y = x;
-  (void)((++i == number && (y = Ops::f(x, static_cast<const float*>(nullptr)), true)) || ...);
-  return y;
-}
-
-// Writes element i of a column of C, and what an activation makes of it. Only W x has activations.
-template <bool Activates>
-DYC_INLINE void write_result(const Product& p, float* c, int64_t i, float result) {
-  c[i] = result;
-  if (Activates && p.activation) c[p.activated + i] = activate(Activations{}, p.activation, result);
 }
 
 }  // namespace dyc::cuda

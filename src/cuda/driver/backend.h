@@ -149,6 +149,7 @@ class Backend {
     uint64_t persistent_products = 0;  // products whose weights were in shared memory
     uint64_t sliced_steps = 0;         // steps of persistent kernels that read what their block had made
     uint64_t links = 0;                // steps of chains, beyond the first of each
+    uint64_t followers = 0;            // element-wise launches that products computed
     uint64_t grid_syncs = 0;           // steps of persistent kernels that waited for all blocks
     uint64_t waits_for_all = 0;        // for all streams, before an Allocator got its memory back
     uint64_t graph_launches = 0;       // the launches and copies of each are among those above

@@ -6,6 +6,7 @@
 // sum_of_shares() does, so that device/persistent_product.h makes the same bits.
 #include "cuda/device/prelude.h"
 
+#include "cuda/device/followers.h"
 #include "cuda/device/product_tiles.h"
 
 namespace dyc::cuda {
@@ -110,7 +111,19 @@ DYC_INLINE void write_few(const Product& p, const FewWork<AInner>& w, float* mem
     for (int half = parts / 2; half > 0; half /= 2)
       for (int part = 0; part < half; ++part) all[part] += all[part + half];
     float* const c = column(p.c, j);
-    write_result<AInner>(p, c, i, result_of(p, c, i, j, all[0]));
+    c[i] = result_of(p, c, i, j, all[0]);
+  }
+}
+
+// Each thread goes on with the elements that it wrote, of a tile with so many columns.
+template <bool AInner>
+DYC_INLINE void follow_few(const Product& p, const FewWork<AInner>& w, int columns) {
+  DYC_UNROLL(1)
+  for (int e = static_cast<int>(threadIdx.x); e < kFewRows * columns; e += kBlock) {
+    MadeElements<1> made{{int64_t{w.i0} + e % kFewRows}, {w.j0 + e / kFewRows}, {}};
+    if (made.i[0] >= p.m) continue;
+    made.value[0] = column(p.c, made.j[0])[made.i[0]];
+    follow<AInner, !AInner>(p, made);
   }
 }
 
@@ -137,6 +150,7 @@ __device__ void run_few_columns(const LaunchArgs& r, float* memory) {
     else few_tile<AInner, kFewColumns>(first, p, w, memory);
     term += terms_at_once<!AInner>(p);
     if (!AInner && term < p.terms) continue;
+    if (p.follower_count) follow_few(p, w, columns < kFewColumns ? columns : kFewColumns);
     tile += gridDim.x;
     term = 0;
   }

@@ -7,6 +7,7 @@
 // tensor core, in an order that is the same for each element.
 #include "cuda/device/prelude.h"
 
+#include "cuda/device/followers.h"
 #include "cuda/device/product_tiles.h"
 #include "cuda/device/tensor_cores.h"
 
@@ -142,13 +143,19 @@ DYC_INLINE void write_rows(const Product& p, int64_t i, int64_t j, Four sum) {
   }
 }
 
-// What an activation makes of the thread's elements, which it has written.
-template <class Sums>
-DYC_INLINE void activate_large(const Product& p, int64_t i0, int64_t j0, const Sums& sums) {
+// What follows the thread's elements, which it has written.
+template <bool Forward, class Sums>
+DYC_INLINE void follow_large(const Product& p, int64_t i0, int64_t j0, const Sums& sums) {
   DYC_UNROLL(1)
-  for (int e = 0; e < 32; ++e) {
-    const int64_t i = i0 + sums.row(e / 4) + e % 4, j = j0 + sums.column(e / 4);
-    if (i < p.m && j < p.n) write_result<true>(p, column(p.c, j), i, column(p.c, j)[i]);
+  for (int f = 0; f < 8; ++f) {
+    MadeElements<4> made;
+    const int64_t i = i0 + sums.row(f), j = j0 + sums.column(f);
+    for (int u = 0; u < 4; ++u) {
+      made.i[u] = i + u;
+      made.j[u] = i + u < p.m && j < p.n ? j : -1;
+      made.value[u] = made.j[u] < 0 ? 0.f : column(p.c, j)[i + u];
+    }
+    follow<Forward, !Forward>(p, made);
   }
 }
 
@@ -169,8 +176,8 @@ __device__ void run_large_product(const LaunchArgs& r, float* memory) {
       sums.place(thread_now());
       DYC_UNROLL(8)  // or the sums would be in memory
       for (int f = 0; f < 8; ++f) write_rows(p, i0 + sums.row(f), j0 + sums.column(f), sums.at[f]);
-      if constexpr (AInner && !BInner)
-        if (p.activation) activate_large(p, i0, j0, sums);
+      if constexpr (!BInner)
+        if (p.follower_count && k == p.first + p.terms) follow_large<AInner>(p, i0, j0, sums);
     } while (one_by_one && k < p.first + p.terms);
   }
 }

@@ -6,6 +6,7 @@
 // order. How an element is summed depends on nothing but the block's size.
 #include "cuda/device/prelude.h"
 
+#include "cuda/device/followers.h"
 #include "cuda/device/product_tiles.h"
 
 namespace dyc::cuda {
@@ -55,7 +56,6 @@ DYC_INLINE void add_term(const Product& p, const Term& term, const TileWork& t, 
 }
 
 // Adds up what the groups have, and writes the tile.
-template <bool Activates>
 DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory, const Four (&sum)[4]) {
   __syncthreads();
   for (int v = 0; v < 4; ++v)
@@ -67,7 +67,26 @@ DYC_INLINE void write_tile(const Product& p, const TileWork& t, float* memory, c
     float all = 0.f;
     for (int g = 0; g < t.groups; ++g) all += memory[g * 2 * kPart + e];
     float* const c = column(p.c, j);
-    write_result<Activates>(p, c, i, result_of(p, c, i, j, all));
+    c[i] = result_of(p, c, i, j, all);
+  }
+}
+
+// Each thread goes on with the elements that it wrote.
+template <bool Forward>
+DYC_INLINE void follow_tile(const Product& p, const TileWork& t) {
+  constexpr int at_once = 4;
+  const int step = t.groups * kGroup;
+  DYC_UNROLL(1)
+  for (int first = t.group * kGroup + t.thread; first < kTile * kTile; first += at_once * step) {
+    MadeElements<at_once> made;
+    for (int u = 0; u < at_once; ++u) {
+      const int e = first + u * step;
+      made.i[u] = t.i0 + e % kTile;
+      made.j[u] = t.j0 + e / kTile;
+      if (e >= kTile * kTile || made.i[u] >= p.m || made.j[u] >= p.n) made.j[u] = -1;
+      made.value[u] = made.j[u] < 0 ? 0.f : column(p.c, made.j[u])[made.i[u]];
+    }
+    follow<Forward, !Forward>(p, made);
   }
 }
 
@@ -96,8 +115,10 @@ __device__ void run_product(const LaunchArgs& r, float* memory) {
       Four sum[4] = {};
       for (const uint32_t end = k + terms_at_once<one_by_one>(p); k < end; ++k)
         add_term<AInner, BInner>(p, in_device_memory(all.terms)[k], t, memory, sum);
-      write_tile<AInner && !BInner>(p, t, memory, sum);
+      write_tile(p, t, memory, sum);
     } while (one_by_one && k < p.first + p.terms);
+    if constexpr (!BInner)
+      if (p.follower_count) follow_tile<AInner>(p, t);
   }
 }
 

@@ -54,6 +54,7 @@ void CommandList::submit() {
 }
 
 void CommandList::run() {
+  product_launches_.finish(products_);
   choose_set();
   const DeviceOptions& options = device_.options;
   LaunchChoices::Ways ways{};
@@ -165,6 +166,7 @@ void CommandList::discard() {
   chains_.clear();
   commands_.clear();
   product_launches_.clear();
+  followers_.clear();
   products_.clear();
   sliced_.clear();
   made_weights_.clear();

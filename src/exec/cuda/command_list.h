@@ -1,5 +1,5 @@
 // Launches and copies for the device, collected: all that they read is uploaded at once, then they run in
-// order. 27 methods and 14 fields: the commands, their memory, and notes on them for persistent_pass.h and
+// order. 29 methods and 15 fields: the commands, their memory, and notes on them for persistent_pass.h and
 // chain_pass.h.
 #pragma once
 #include <vector>
@@ -60,10 +60,14 @@ class CommandList {
   void launch_blocks(uint32_t kernel_id, const cuda::LaunchArgs& args, uint32_t blocks,
                      bool needs_grid_sync = true);
   void launch_products(ProductLaunch launch, bool needs_grid_sync);
-  // False: an activation of these nodes needs a launch of its own.
-  bool activate_products(uint32_t activation, const std::vector<ElementwiseNode>& nodes) {
-    return product_launches_.activate(activation, nodes, products_);
+  bool has_products() const { return product_launches_.size() > 0; }
+  // False: the op needs a launch of its own.
+  bool follow_products(const FollowingOp& op) {
+    const bool follows = followers_.add(op, commands_, products_);
+    device_.backend().counters.followers += follows;
+    return follows;
   }
+  ProductFollowers& followers() { return followers_; }  // for notes on other launches
   void copy(float* to, const float* from, size_t floats);
   void gemm(const cuda::Gemm& product);  // by the library
   size_t size() const { return commands_.size(); }
@@ -111,8 +115,9 @@ class CommandList {
   std::vector<Command> commands_;
   std::vector<cuda::Gemm> gemms_;
   ProductLaunches product_launches_{*this};  // of commands_, before any is replaced
-  std::vector<WeightProduct> products_;      // likewise
-  std::vector<SlicedStep> sliced_;           // likewise
+  ProductFollowers followers_{product_launches_};
+  std::vector<WeightProduct> products_;  // likewise
+  std::vector<SlicedStep> sliced_;       // likewise
   std::vector<const float*> made_weights_;
   cuda::LaunchArgs* last_args_ = nullptr;  // of the last launch, in host memory
   DevicePool zeroed_, uninitialised_;

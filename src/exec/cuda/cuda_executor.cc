@@ -76,8 +76,13 @@ Link CudaExecutor::link_of(uint32_t head, uint32_t launch) const {
 
 void CudaExecutor::run(const Launch& l, bool grouped) {
   counters.nodes += l.count;
-  if (l.kind == OpKind::unary && matmuls_.activate(l)) return note_unsynced(l, grouped);
+  if (followers_.forward(l)) return note_unsynced(l, grouped);
   decide_sync(l, grouped);
+  launch(l);
+  if (commands_.size()) commands_.followers().note_written({l.out, l.out + l.total}, commands_.size() - 1);
+}
+
+void CudaExecutor::launch(const Launch& l) {
   if (op_info(l.op).check) check(l);
   switch (l.kind) {
     case OpKind::unary:

@@ -41,6 +41,7 @@ class CudaExecutor final : public Executor {
   std::vector<uint32_t> order_of_group(uint32_t head, uint32_t end) const;
   Link link_of(uint32_t head, uint32_t launch) const;
   void run(const Launch& l, bool grouped);
+  void launch(const Launch& l);
   void decide_sync(const Launch& l, bool grouped);
   void note_unsynced(const Launch& l, bool grouped);
   bool reads(const Launch& l, ArenaRange range) const;
@@ -64,7 +65,8 @@ class CudaExecutor final : public Executor {
   LaunchEncoder encoder_{context_};
   GradientReducer reducer_{context_};
   ParameterSync parameters_{context_, reducer_};
-  OpLauncher ops_{context_, encoder_, reducer_, parameters_};
+  FollowerLauncher followers_{context_};
+  OpLauncher ops_{context_, encoder_, reducer_, parameters_, followers_};
   MatmulLauncher matmuls_{context_, encoder_, reducer_, parameters_, deferred_};
   DeviceArgmax argmax_{context_, encoder_};
 

@@ -30,30 +30,6 @@ void MatmulLauncher::forward(const Launch& l) {
   dispatcher_.launch(list, ProductKind::wx);
 }
 
-namespace {
-
-template <class... Ops>
-uint32_t number_of(OpList<Ops...>, OpId op) {
-  uint32_t number = 0, found = 0;
-  ((++number, found = op == op_id<Ops> ? number : found), ...);
-  return found;
-}
-
-}  // namespace
-
-bool MatmulLauncher::activate(const Launch& l) {
-  const uint32_t activation = number_of(Activations{}, l.op);
-  if (!activation || !c_.device.options.chains || c_.strategy().syncs_always()) return false;
-  const Operand& o = c_.launches.operand(l, 0);
-  std::vector<ElementwiseNode> nodes;
-  for (uint32_t i = 0; i < l.count; ++i) {
-    const LaunchReader::Item it = c_.launches.item(l, i);
-    nodes.push_back({c_.values() + c_.launches.argument(l, o, i), c_.values() + it.out,
-                     static_cast<int64_t>(it.sig->size)});
-  }
-  return c_.commands.activate_products(activation, nodes);
-}
-
 void MatmulLauncher::forward_columns(const Launch& l) {
   const Sig& sig = c_.graph().sig_number(l.sig);
   const bool affine = l.op == op_id<Affine>;

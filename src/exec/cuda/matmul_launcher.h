@@ -19,9 +19,6 @@ class MatmulLauncher {
         dispatcher_(context, encoder, reducer) {}
 
   void forward(const Launch& l);
-  // Has the launch computed by those of the products that it reads; false: it is no activation of all of
-  // their results.
-  bool activate(const Launch& l);
   void backward(const Launch& l);  // weight gradients are collected
   // Adds collected gradients, whose targets are disjoint, and forgets them.
   void add_weight_gradients(const std::vector<DeferredGradient*>& deferred);

@@ -1,5 +1,7 @@
 #include "exec/cuda/op_launcher.h"
 
+#include <optional>
+
 #include "base/error.h"
 #include "cuda/abi/lookup.h"
 #include "exec/cuda/parameters.h"
@@ -126,10 +128,31 @@ std::vector<GradientRange> OpLauncher::targets_of(const Launch& l, uint32_t k) c
   return targets;
 }
 
+// Notes what the commands from `first` on, which make the gradient of argument k, read and add to.
+void OpLauncher::note_added(const Launch& l, uint32_t k, size_t first) {
+  OffsetRange reads{INT64_MAX, INT64_MIN}, adds = reads;
+  const auto include = [](OffsetRange& range, int64_t at, int64_t floats) {
+    range = {std::min(range.begin, at), std::max(range.end, at + floats)};
+  };
+  for (uint32_t i = 0; i < l.count; ++i) {
+    const LaunchReader::Item it = c_.launches.item(l, i);
+    include(reads, it.out, it.sig->size);
+    include(adds, c_.launches.argument(l, c_.launches.operand(l, k), i),
+            static_cast<int64_t>(it.sig->x[k]->size()));
+  }
+  c_.commands.followers().note_added(reads, adds, first, c_.commands.size() - 1);
+}
+
 // One launch for each argument.
 void OpLauncher::backward_elementwise(const Launch& l) {
-  LaunchArgs args = encoder_.encode(l, true);
-  if (l.kind == OpKind::binary) encoder_.encode_axes(l, args);
+  std::optional<LaunchArgs> encoded;
+  const auto encode = [&]() -> LaunchArgs& {
+    if (!encoded) {
+      encoded = encoder_.encode(l, true);
+      if (l.kind == OpKind::binary) encoder_.encode_axes(l, *encoded);
+    }
+    return *encoded;
+  };
   const bool copies = c_.strategy().copies_gradients();
   for (uint32_t k = 0; k < l.n_operands; ++k) {
     if (!c_.launches.wanted(l, k)) continue;
@@ -147,11 +170,15 @@ void OpLauncher::backward_elementwise(const Launch& l) {
       dx[k] = gradient_operand(l, k, additions.empty() ? nullptr : targets.data());
       dx[k].repeats = repeats;
     }
+    if (additions.empty() && !repeats && followers_.backward(l, k)) continue;
+    const size_t first = c_.commands.size();
+    LaunchArgs& args = encode();
     args.dx = dx.device;
     args.own = l.kind == OpKind::binary ? encoder_.sizes(l, k) : args.results;
     c_.commands.launch(CudaDevice::kernel_id(l.op, k == 0 ? cuda::kBackward : cuda::kBackwardSecond), args,
                        repeats ? args.own.largest : args.own.total);
     reducer_.add(additions);
+    note_added(l, k, first);
     if (!additions.empty() || repeats) continue;
     note_sliced(l, true, k, k + 1);
     c_.commands.note_link(c_.link);

@@ -30,17 +30,6 @@ Command ProductLaunches::command_of(const ProductLaunch& launch, const cuda::Pro
 
 namespace {
 
-// Floats from `a` to `b`: addresses of the device.
-int64_t distance(const float* a, const float* b) {
-  return (reinterpret_cast<int64_t>(b) - reinterpret_cast<int64_t>(a)) / static_cast<int64_t>(sizeof(float));
-}
-
-bool holds(const cuda::Product& p, const ElementwiseNode& node) {
-  if (p.begin == cuda::Product::add || p.c.index || (p.c.stride != p.m && p.n > 1)) return false;
-  const int64_t at = distance(p.c.base, node.from);
-  return at >= 0 && at + node.floats <= p.m * p.n;
-}
-
 void append(ProductLaunch& to, const ProductLaunch& from) {
   for (cuda::Product p : from.products) {
     p.first += static_cast<uint32_t>(to.terms.size());
@@ -53,67 +42,35 @@ void append(ProductLaunch& to, const ProductLaunch& from) {
 
 }  // namespace
 
-bool ProductLaunches::activate(uint32_t activation, const std::vector<ElementwiseNode>& nodes,
-                               std::vector<WeightProduct>& noted) {
-  std::vector<Activated> found;
-  for (const ElementwiseNode& node : nodes)
-    if (!find(node, found)) return false;
-  for (const Activated& a : found)
-    if (a.floats != a.get().m * a.get().n || a.get().activation) return false;
-  for (const Activated& a : found) {
-    const auto set = [&](cuda::Product& p) {
-      p.activation = activation;
-      p.activated = a.distance;
-    };
-    set(a.get());
-    set(a.launch->products[a.product]);
-    for (WeightProduct& w : noted) {
-      if (w.step != a.launch->command) continue;
-      set(w.product);
-      MemoryRange written = w.accesses.front();
-      written.begin += a.distance;
-      written.end += a.distance;
-      w.accesses.push_back(written);
-    }
-  }
-  return true;
+const std::vector<ProductFollower>& ProductLaunches::followers(size_t number, size_t product) const {
+  static const std::vector<ProductFollower> none;
+  const auto& all = all_[number].launch.followers;
+  return all.empty() ? none : all[product];
 }
 
-// Adds the node to those of the product whose result it reads; false: there is none, or it is not as the
-// others of that product.
-// Nodes mostly come in the order of their products: is it of the product after those that were found?
-bool ProductLaunches::find_next(const ElementwiseNode& node, int64_t apart, std::vector<Activated>& found) {
-  if (found.empty()) return false;
-  const Activated& last = found.back();
-  const std::vector<cuda::Product>& products = last.launch->launch.products;
-  const size_t next = last.product + 1;
-  const bool in_order = last.launch == found.front().launch && next == found.front().product + found.size();
-  const std::vector<bool>& partial = last.launch->launch.partial;
-  if (!in_order || next == products.size() || !holds(products[next], node)) return false;
-  if (!partial.empty() && partial[next]) return false;
-  found.push_back({last.launch, next, apart, node.floats});
-  return true;
+void ProductLaunches::follow(size_t number, size_t product, ProductFollower follower) {
+  ProductLaunch& launch = all_[number].launch;
+  launch.followers.resize(launch.products.size());
+  launch.followers[product].push_back(std::move(follower));
 }
 
-bool ProductLaunches::find(const ElementwiseNode& node, std::vector<Activated>& found) {
-  const int64_t apart = distance(node.from, node.to);
-  if (find_next(node, apart, found)) return true;
-  for (auto a = found.rbegin(); a != found.rend(); ++a) {
-    if (!holds(a->get(), node)) continue;
-    a->floats += node.floats;
-    return a->distance == apart;
-  }
-  size_t looked = 0;
-  for (auto launch = all_.rbegin(); launch != all_.rend() && looked < kRecentProducts; ++launch) {
-    const std::vector<bool>& partial = launch->launch.partial;
-    for (size_t p = 0; p < launch->launch.products.size(); ++p, ++looked) {
-      if (!holds(launch->launch.products[p], node)) continue;
-      if (!partial.empty() && partial[p]) return false;
-      found.push_back({&*launch, p, apart, node.floats});
-      return true;
+void ProductLaunches::finish(std::vector<WeightProduct>& noted) {
+  for (Numbered& one : all_) {
+    for (size_t p = 0; p < one.launch.followers.size(); ++p) {
+      std::vector<cuda::Follower> followers;
+      for (const ProductFollower& f : one.launch.followers[p]) followers.push_back(f.follower);
+      const cuda::Follower* const put = list_.put(followers);
+      const auto set = [&](cuda::Product& to) {
+        to.followers = put;
+        to.follower_count = static_cast<uint32_t>(followers.size());
+      };
+      set(one.launch.products[p]);
+      set(one.products[p]);
+      const auto note = std::lower_bound(noted.begin(), noted.end(), one.command,
+                                         [](const WeightProduct& w, size_t step) { return w.step < step; });
+      if (note != noted.end() && note->step == one.command) set(note->product);
     }
   }
-  return false;
 }
 
 namespace {
@@ -132,9 +89,21 @@ bool reads(const AddedColumns& a, const AddedColumns& made) {
   return a.read_begin < made.end() && made.columns.front() < a.read_end;
 }
 
-// Can they be made in any order, but where both add to the same columns?
-bool independent(const AddedColumns& a, const AddedColumns& b) {
-  return !reads(a, b) && !reads(b, a) && (a == b || apart(a, b));
+// Can they be made in any order, but where both add to the same columns, b after a?
+bool independent(const ProductLaunch& a, const ProductLaunch& b) {
+  const auto meets = [](const ProductLaunch& one, const ProductLaunch& other) {
+    return std::any_of(one.touched.begin(), one.touched.end(), [&](const OffsetRange& t) {
+      const auto touches = [&](const OffsetRange& o) { return t.meets(o); };
+      return t.meets(other.added.reads()) || std::any_of(other.touched.begin(), other.touched.end(), touches);
+    });
+  };
+  const auto adds = [](const ProductLaunch& one, const ProductLaunch& other) {
+    return std::any_of(one.touched.begin(), one.touched.end(),
+                       [&](const OffsetRange& t) { return t.meets(other.added.range()); });
+  };
+  const bool same = a.added == b.added;
+  return !reads(a.added, b.added) && !reads(b.added, a.added) && (same || apart(a.added, b.added)) &&
+         !meets(a, b) && !meets(b, a) && !adds(a, b) && (same || !adds(b, a));
 }
 
 }  // namespace
@@ -152,7 +121,7 @@ size_t ProductLaunches::end_of_adding(size_t first, const std::vector<Command>& 
     if (all_[end].command != at || at >= commands.size() || next.kernel_id != head.kernel_id ||
         next.added.columns.empty())
       break;
-    const auto fits = [&](const Numbered& o) { return independent(o.launch.added, next.added); };
+    const auto fits = [&](const Numbered& o) { return independent(o.launch, next); };
     if (!std::all_of(all_.begin() + static_cast<int64_t>(first), all_.begin() + static_cast<int64_t>(end),
                      fits))
       break;
@@ -173,6 +142,8 @@ Command ProductLaunches::add_at_once(size_t first, size_t end, bool needs_grid_s
       if (!(one.added == all_[i].launch.added)) continue;
       if (k > i) p.begin = cuda::Product::add_each;
       all.terms.insert(all.terms.end(), one.terms.begin(), one.terms.end());
+      p.followers = one.products[0].followers;  // only of the last
+      p.follower_count = one.products[0].follower_count;
       taken[k - first] = true;
     }
     p.terms = static_cast<uint32_t>(all.terms.size()) - p.first;

@@ -1,13 +1,13 @@
 // Launches of matrix products in a command list. Those that read nothing of each other can be one launch, of
 // the list of all their products: a level of a tree has several. Persistent kernels do without, as their
-// steps are cheap and keep the weights of single products. Activations of their results are computed in the
-// same launch.
+// steps are cheap and keep the weights of single products. Element-wise ops of their results are computed in
+// the same launch (exec/cuda/product_followers.h).
 #pragma once
 #include <vector>
 
 #include "cuda/abi/products.h"
 #include "cuda/driver/matmul_variants.h"
-#include "exec/cuda/persistent_pass.h"
+#include "exec/cuda/product_followers.h"
 
 namespace dyc {
 
@@ -17,6 +17,8 @@ struct AddedColumns {
   int64_t rows = 0;
   int64_t read_begin = 0, read_end = 0;
   int64_t end() const { return columns.back() + rows; }
+  OffsetRange range() const { return {columns.front(), end()}; }
+  OffsetRange reads() const { return {read_begin, read_end}; }
   bool operator==(const AddedColumns& other) const { return columns == other.columns && rows == other.rows; }
 };
 
@@ -27,15 +29,11 @@ struct ProductLaunch {
   std::vector<cuda::Term> terms;
   uint32_t tiles;
   AddedColumns added = {};  // by the one product that it is
-  // Of each product: something is added to its result, which is not to be activated yet. Empty: to none.
+  // Of each product: something is added to its result, which nothing may follow yet. Empty: to none.
   std::vector<bool> partial = {};
-};
-
-// A node of an element-wise launch: where its argument is, and its result.
-struct ElementwiseNode {
-  const float* from;
-  float* to;
-  int64_t floats;
+  // Of each product, or empty. What they touch, backward.
+  std::vector<std::vector<ProductFollower>> followers = {};
+  std::vector<OffsetRange> touched = {};
 };
 
 class ProductLaunches {
@@ -44,10 +42,22 @@ class ProductLaunches {
 
   // Command number `command` is this launch; its text.
   Command add(size_t command, ProductLaunch launch, bool needs_grid_sync);
-  // Computes this activation (a number from 1 in Activations) of the nodes in launches that were added, if
-  // their arguments are all of the results of some products. `noted`: notes on the same products.
-  bool activate(uint32_t activation, const std::vector<ElementwiseNode>& nodes,
-                std::vector<WeightProduct>& noted);
+  // Those that were added, by their order, and what follows their products.
+  struct Numbered {
+    size_t command;
+    ProductLaunch launch;
+    cuda::Product* products;  // in host memory, to be uploaded
+    bool joined = false;
+  };
+  size_t size() const { return all_.size(); }
+  const Numbered& at(size_t number) const { return all_[number]; }
+  const std::vector<ProductFollower>& followers(size_t number, size_t product) const;
+  void follow(size_t number, size_t product, ProductFollower follower);
+  void touch(size_t number, OffsetRange gradients) { all_[number].launch.touched.push_back(gradients); }
+  // Describes what follows to the kernels. Then nothing is added any more. `noted`: notes on the products.
+  void finish(std::vector<WeightProduct>& noted);
+  CommandList& list() { return list_; }
+
   // The commands, where launches of one kernel between which nobody waits for others are one: none of them
   // reads what another makes. So are those next to each other that add to gradients; products that add to the
   // same columns become one, which adds term by term.
@@ -57,23 +67,9 @@ class ProductLaunches {
   void clear();
 
  private:
-  struct Numbered {
-    size_t command;
-    ProductLaunch launch;
-    cuda::Product* products;  // in host memory, to be uploaded
-    bool joined = false;
-  };
-  struct Activated {
-    Numbered* launch;
-    size_t product;
-    int64_t distance, floats;  // from argument to result; of the nodes so far
-    cuda::Product& get() const { return launch->launch.products[product]; }
-  };
   Command command_of(const ProductLaunch& launch, const cuda::Product* products, bool needs_grid_sync);
   size_t end_of_adding(size_t first, const std::vector<Command>& commands) const;
   Command add_at_once(size_t first, size_t end, bool needs_grid_sync);
-  bool find(const ElementwiseNode& node, std::vector<Activated>& found);
-  static bool find_next(const ElementwiseNode& node, int64_t apart, std::vector<Activated>& found);
   CommandList& list_;
   std::vector<Numbered> all_;
   uint64_t spared_[cuda::kMatmulVariants] = {};  // launches, by joined()

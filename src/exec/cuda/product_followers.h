@@ -1,0 +1,104 @@
+// Element-wise ops that the launch of a product computes with its elements (cuda::Follower). The columns of
+// what they read belong to those of the product: the thread that needs an element has made it, or it was
+// there before the launch.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "exec/cuda/persistent_pass.h"
+
+namespace dyc {
+
+class ProductLaunches;
+
+// Offsets into the arena of values or, backward, of gradients.
+struct OffsetRange {
+  int64_t begin, end;
+  bool meets(const OffsetRange& o) const { return begin < o.end && o.begin < end; }
+};
+
+// A node, or a column, of an element-wise launch: where its operands are, as in cuda::Follower. -1: nowhere.
+struct FollowingNode {
+  int64_t floats, x, y, z, dz, to;
+};
+struct FollowingOp {
+  cuda::Follower::Kind kind;
+  uint32_t op;  // number from 1 in Followers
+  float attr;
+  float *values, *gradients;
+  std::vector<FollowingNode> nodes;
+  bool forward() const { return kind == cuda::Follower::forward; }
+  float* arena() const { return forward() ? values : gradients; }
+};
+
+// The results of a follower, by column of the product.
+struct FollowerColumns {
+  std::vector<int64_t> at;
+  OffsetRange range;
+  std::optional<int64_t> find(int64_t offset) const;
+};
+struct ProductFollower {
+  cuda::Follower follower;
+  FollowerColumns made;
+};
+
+class ProductFollowers {
+ public:
+  explicit ProductFollowers(ProductLaunches& launches) : launches_(launches) {}
+
+  // False, and nothing has changed: the op needs a launch of its own. `noted`: notes on the products.
+  bool add(const FollowingOp& op, const std::vector<Command>& commands, std::vector<WeightProduct>& noted);
+
+  // ---- notes on other launches, whose last command this is
+  // Forward: what they write.
+  void note_written(OffsetRange values, size_t command) { written_.push_back({values, command, false}); }
+  // Backward: the gradients that they read and add to, and their first command.
+  void note_added(OffsetRange reads, OffsetRange adds, size_t first, size_t command) {
+    added_.push_back({reads, adds, first, command});
+  }
+  void clear();
+
+ private:
+  // A column of a product's result, and what has followed it: the follower of this number, or 0: nothing.
+  struct Place {
+    size_t launch, product;
+    int64_t column;
+    size_t slot;
+  };
+  struct Written {
+    OffsetRange range;
+    size_t command;
+    bool follows;  // in no order of commands
+  };
+  struct Added {
+    OffsetRange reads, adds;
+    size_t first, command;
+  };
+  struct Target {  // a product that the op follows, and what it reads and makes for each column
+    size_t launch, product;
+    std::vector<FollowingNode> columns;
+    int64_t known = 0;  // columns
+  };
+  bool find_targets(const FollowingOp& op);
+  std::optional<Place> place_of_node(const FollowingOp& op, const FollowingNode& node);
+  bool add_column(const Place& place, const FollowingNode& column);
+  std::optional<Place> find(const FollowingOp& op, int64_t offset);
+  std::optional<Place> find_in(const FollowingOp& op, size_t launch, size_t product, int64_t offset) const;
+  bool may_read(const Target& t, const FollowingOp& op, const std::vector<Command>& commands) const;
+  bool is_there(const Target& t, const FollowingOp& op, int64_t column, int64_t offset, size_t since) const;
+  bool may_add(const Target& t, const std::vector<Command>& commands) const;
+  bool adds_apart(const Target& t, OffsetRange to, OffsetRange dz, size_t commands) const;
+  void follow(const Target& t, const FollowingOp& op, std::vector<WeightProduct>& noted);
+  template <class At>
+  cuda::Matrix<const float> matrix(const Target& t, const float* arena, At at);
+  bool is_carried(const Target& t, const FollowingOp& op, int64_t FollowingNode::* operand) const;
+
+  ProductLaunches& launches_;
+  std::vector<Written> written_;
+  std::vector<Added> added_;
+  std::vector<Target> targets_;
+  Place last_{};         // that was found
+  bool second_ = false;  // the operand that the last product made
+};
+
+}  // namespace dyc
