@@ -41,6 +41,7 @@ CONSTANTS: dict[str, float] = {
     "product": 2.5,  # * m a small product, beyond `kernel`: both together
     "kept_product": 4.5,  # * m the same in a persistent kernel, with its weights on chip, and a `barrier`
     "elements": 0.3,  # an element-wise step, beyond `kernel`
+    "follower": 0.4,  # an element-wise step in the launch of a product: dependent loads, operations
     "link": 1.3,  # * m a step of a chain after another: dependent loads, operations, a barrier of the block
     "dynet_launch": 4.5,  # on the host: DyNet's launch and what it copies for it
     "small_tflops": 8.0,  # of products at hidden size 256, and at 512
@@ -85,6 +86,7 @@ class Counts(NamedTuple):
     uploads: float
     downloads: float
     links: float  # launches that are steps of chains, beyond the first of each
+    followers: float = 0.0  # element-wise launches that products compute with their results
 
     def per_level(self) -> float:
         return self.steps / max(self.launches, 1.0)
@@ -114,7 +116,7 @@ def count(model: type[Model], batch: int, like_dynet: bool = False, persistent: 
     steps = told["device_launches"] + told["device_copies"]
     return Counts(told["recorded_nodes"], told["flushes"], told["launches"], steps, products,
                   told["device_persistent_products"], told["device_grid_syncs"], told["device_uploads"],
-                  told["device_downloads"], told["device_links"])  # fmt: skip
+                  told["device_downloads"], told["device_links"], told["device_followers"])  # fmt: skip
 
 
 # ---------------------------------------------------------------- decoders
@@ -283,8 +285,9 @@ def estimate(n: Counts, walks: Counts, node_ns: float, compute: float, c: dict[s
     the same time within a flush."""
     host, transfers = n.nodes * node_ns * 1e-3, n.uploads * c["upload"] + n.flushes * 5.0
     others = n.steps - n.products
-    work = n.products * c["product"] + others * c["elements"] + n.links * c["link"] + compute
-    described = (n.steps + n.links) * c["describe"]
+    followers = n.followers * c["follower"]
+    work = n.products * c["product"] + others * c["elements"] + n.links * c["link"] + followers + compute
+    described = (n.steps + n.links + n.followers) * c["describe"]
     plain = max(n.steps * c["kernel"] + work,
                 n.steps * (c["launch"] - c["describe"]) + described + transfers)  # fmt: skip
     graph = max(n.steps * c["graph_kernel"] + work,
@@ -295,7 +298,8 @@ def estimate(n: Counts, walks: Counts, node_ns: float, compute: float, c: dict[s
     # A kept product's time is with a wait for all blocks: where there are fewer, it takes less.
     inside = steps * c["step"] + (walks.waits - kept) * c["barrier"] + kept * c["kept_product"] + compute
     inside += (products - kept) * (c["product"] + c["kernel"] - c["step"]) + others * 2 * c["elements"]
-    persistent = max(inside, steps * c["describe"] + n.flushes * c["launch"] + transfers)
+    inside += followers
+    persistent = max(inside, (steps + n.followers) * c["describe"] + n.flushes * c["launch"] + transfers)
     fixed, device = n.flushes * c["flush"], min(plain, graph, persistent)
     parts = {"recording": host, "flushes": fixed, "operations": compute, "steps": device - compute}
     told = [1e-3 * us for us in (host, plain, graph, persistent, host + fixed + device)]

@@ -1,4 +1,4 @@
-"""Launches that become one: chains, and activations that products compute. The results are the same bits."""
+"""Launches that become one: chains, and ops that products compute. The results are the same bits."""
 
 from __future__ import annotations
 
@@ -55,6 +55,41 @@ def elements(n):
     x, y = inputs(2, 40 * SIZE * n)
     return [dy.sum_elems(dy.cmult(dy.tanh(x + y), dy.logistic(x - y)) * 2.0)]
 
+builder = dy.GRUBuilder(1, SIZE, SIZE, pc)
+Wx, Uh, bh = ({g: parameters(*shape) for g in "zrh"} for shape in ((SIZE, SIZE), (SIZE, SIZE), (SIZE,)))
+
+def builders(n, steps=None):
+    '''A GRU of the package over sentences, of different lengths unless all have so many steps.'''
+    return [dy.squared_norm(builder.initial_state().transduce(inputs(steps or 2 + i % 3, SIZE))[-1])
+            for i in range(n)]
+
+def cell(x, h):
+    z = dy.logistic(Wx["z"] * x + Uh["z"] * h + bh["z"])
+    r = dy.logistic(Wx["r"] * x + Uh["r"] * h + bh["r"])
+    new = dy.tanh(Wx["h"] * x + Uh["h"] * dy.cmult(r, h) + bh["h"])
+    return dy.cmult(1 - z, h) + dy.cmult(z, new)
+
+def written(n, steps=None):
+    '''The same, written out.'''
+    losses = []
+    for i in range(n):
+        h = dy.zeros(SIZE)
+        for x in inputs(steps or 2 + i % 3, SIZE):
+            h = cell(x, h)
+        losses.append(dy.squared_norm(h))
+    return losses
+
+def crossed(n):
+    '''What several products make meets, some of it twice, in two layers.'''
+    hs = inputs(n, SIZE)
+    for _ in range(2):
+        a, b = [gate("i", h, h) for h in hs], [dy.tanh(gate("f", h, h)) for h in hs]
+        c = [dy.cmult(dy.rectify(x), y) for x, y in zip(a, b)]
+        d = [dy.cmult(x, x) * 0.5 - y for x, y in zip(b, c)]
+        e = [-(x + 3) - y for x, y in zip(a, hs)]
+        hs = [dy.cmult(dy.tanh(x - hs[0]), y) + z for x, y, z in zip(e, d, reversed(b))]
+    return [dy.squared_norm(h) for h in hs]
+
 def compute(net, n, **options):
     '''Losses and gradients as text, and counts.'''
     global rng
@@ -76,7 +111,7 @@ def compute(net, n, **options):
 """
 
 COMPARE = """
-for net in (tree, gru, parts, elements):
+for net in (tree, gru, parts, elements, builders, written, crossed):
     for n in (1, 2, 7, 40):
         plain, before = compute(net, n, persistent=False, chains=False)
         chained, after = compute(net, n, persistent=False, chains=True)
@@ -90,7 +125,7 @@ def counts(request: pytest.FixtureRequest) -> dict[tuple[str, int], list[int]]:
     """Launches and links, of a step and of forward alone: without chains, then with them."""
     told = program("SIZE = 40\n" + START + NETS + COMPARE, settings=request.param)
     rows = [line.split() for line in told.splitlines()]
-    assert [row[2] for row in rows] == ["True"] * 16, told
+    assert [row[2] for row in rows] == ["True"] * 28, told
     return {(row[0], int(row[1])): [int(word) for word in row[3:]] for row in rows}
 
 
@@ -107,6 +142,21 @@ print([[b - a for a, b in zip(*pair)] for pair in zip(told, told[1:])])
     assert program("SIZE = 40\n" + START + NETS + text) == "[[2, 2], [2, 2]]\n"
 
 
+@pytest.mark.parametrize(
+    ("net", "backward"), [("builders", 2), ("written", 5)]  # of those: two biases, and two uses of a state
+)
+def test_a_level_of_a_gru_is_two_launches(net: str, backward: int) -> None:
+    """The products of both gates, then that of the candidate; what is between follows in their launches."""
+    text = f"""
+def with_steps(steps):
+    told = compute(lambda n: {net}(n, steps), 8, persistent=False, chains=True)[1]
+    return told[2], told[0] - told[2]
+told = [with_steps(steps) for steps in (5, 6, 7)]
+print([[b - a for a, b in zip(*pair)] for pair in zip(told, told[1:])])
+"""
+    assert program("SIZE = 40\n" + START + NETS + text) == f"{[[2, backward]] * 2}\n"
+
+
 @pytest.mark.parametrize("net", ["tree", "gru", "parts", "elements"])
 def test_there_are_fewer_launches(counts: dict[tuple[str, int], list[int]], net: str) -> None:
     before, after = counts[net, 40][:4], counts[net, 40][4:]
@@ -120,8 +170,8 @@ def test_activations_and_sums_of_products(matmul: str, size: int) -> None:
     """Of any kernel for products, for sizes that its tiles do not divide; persistent ones make them apart."""
     text = f"""
 dy._core._device_options(matmul="{matmul}", keep_weights=False)
-for net, n in ((gru, 3), (gru, 37)):
+for net, n in ((gru, 3), (gru, 37), (crossed, 3), (written, 37)):
     (plain, before), (made, after) = (compute(net, n, persistent=False, chains=on) for on in (False, True))
     print(compute(net, n, persistent=True, chains=False)[0] == plain == made, after[2] < before[2])
 """
-    assert program(f"SIZE = {size}\n" + START + NETS + text).splitlines() == ["True True"] * 2
+    assert program(f"SIZE = {size}\n" + START + NETS + text).splitlines() == ["True True"] * 4

@@ -115,11 +115,13 @@ DYC_INLINE void write_few(const Product& p, const FewWork<AInner>& w, float* mem
   }
 }
 
-// Each thread goes on with the elements that it wrote, of a tile with so many columns.
+// Each thread goes on with the elements that it wrote.
 template <bool AInner>
-DYC_INLINE void follow_few(const Product& p, const FewWork<AInner>& w, int columns) {
+DYC_INLINE void follow_few(const Product& p, uint32_t tile) {
+  const FewWork<AInner> w(p, tile);  // again: it takes no registers before
+  const int left = static_cast<int>(p.n) - w.j0, columns = left < kFewColumns ? left : kFewColumns;
   DYC_UNROLL(1)
-  for (int e = static_cast<int>(threadIdx.x); e < kFewRows * columns; e += kBlock) {
+  for (int e = static_cast<int>(thread_now()); e < kFewRows * columns; e += kBlock) {
     MadeElements<1> made{{int64_t{w.i0} + e % kFewRows}, {w.j0 + e / kFewRows}, {}};
     if (made.i[0] >= p.m) continue;
     made.value[0] = column(p.c, made.j[0])[made.i[0]];
@@ -150,7 +152,7 @@ __device__ void run_few_columns(const LaunchArgs& r, float* memory) {
     else few_tile<AInner, kFewColumns>(first, p, w, memory);
     term += terms_at_once<!AInner>(p);
     if (!AInner && term < p.terms) continue;
-    if (p.follower_count) follow_few(p, w, columns < kFewColumns ? columns : kFewColumns);
+    if (p.follower_count) follow_few<AInner>(p, tile - p.tile);
     tile += gridDim.x;
     term = 0;
   }

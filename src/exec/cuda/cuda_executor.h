@@ -67,7 +67,7 @@ class CudaExecutor final : public Executor {
   ParameterSync parameters_{context_, reducer_};
   FollowerLauncher followers_{context_};
   OpLauncher ops_{context_, encoder_, reducer_, parameters_, followers_};
-  MatmulLauncher matmuls_{context_, encoder_, reducer_, parameters_, deferred_};
+  MatmulLauncher matmuls_{context_, encoder_, reducer_, parameters_, deferred_, followers_};
   DeviceArgmax argmax_{context_, encoder_};
 
   // Results since the last launch that waited for those before it; those of them that were there when the

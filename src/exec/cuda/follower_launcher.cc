@@ -20,9 +20,13 @@ uint32_t number_of(OpList<Ops...>, OpId op) {
 
 }  // namespace
 
+bool FollowerLauncher::may_follow() const {
+  return c_.commands.has_products() && c_.device.options.chains && !c_.strategy().syncs_always();
+}
+
 bool FollowerLauncher::describe(const Launch& l, FollowingOp& op) const {
   const bool unary = l.kind == OpKind::unary;
-  if (!c_.device.options.chains || c_.strategy().syncs_always() || l.total == 0) return false;
+  if (!may_follow() || l.total == 0) return false;
   if (!unary && (l.kind != OpKind::binary || !l.flat)) return false;
   op.op = number_of(Followers{}, l.op);
   if (!op.op) return false;
@@ -40,7 +44,6 @@ bool FollowerLauncher::describe(const Launch& l, FollowingOp& op) const {
 }
 
 bool FollowerLauncher::forward(const Launch& l) {
-  if (!c_.commands.has_products()) return false;
   FollowingOp op{Follower::forward, 0, 0.f, nullptr, nullptr, {}};
   if (!describe(l, op)) return false;
   for (FollowingNode& node : op.nodes) node.z = node.dz = -1;
@@ -48,7 +51,6 @@ bool FollowerLauncher::forward(const Launch& l) {
 }
 
 bool FollowerLauncher::backward(const Launch& l, uint32_t k) {
-  if (!c_.commands.has_products()) return false;
   FollowingOp op{k == 0 ? Follower::backward : Follower::backward_second, 0, 0.f, nullptr, nullptr, {}};
   if (!describe(l, op)) return false;
   const auto& meta = *op_info(l.op).meta;
@@ -57,6 +59,15 @@ bool FollowerLauncher::backward(const Launch& l, uint32_t k) {
     if (!meta.reads_x) node.x = node.y = -1;
     if (!meta.reads_y) node.z = -1;
   }
+  return c_.commands.follow_products(op);
+}
+
+bool FollowerLauncher::add_columns(const LaunchReader::Columns& to, const LaunchReader::Columns& dy,
+                                   int64_t rows) {
+  if (!may_follow()) return false;
+  FollowingOp op{
+      Follower::backward, number_of(Followers{}, op_id<Add>), 0.f, c_.values(), c_.gradients(), {}};
+  for (int64_t j = 0; j < dy.count; ++j) op.nodes.push_back({rows, -1, -1, -1, dy.at(j), to.at(j)});
   return c_.commands.follow_products(op);
 }
 

@@ -12,8 +12,11 @@ class FollowerLauncher {
   bool forward(const Launch& l);
   // The gradient of argument k, which no two nodes share.
   bool backward(const Launch& l, uint32_t k);
+  // Adds columns of gradients to others, no two of which overlap.
+  bool add_columns(const LaunchReader::Columns& to, const LaunchReader::Columns& dy, int64_t rows);
 
  private:
+  bool may_follow() const;
   bool describe(const Launch& l, FollowingOp& op) const;
 
   CudaContext& c_;

@@ -111,10 +111,7 @@ void MatmulLauncher::backward_columns(const Launch& l) {
   const Columns dy = c_.launches.result_columns(l, result_memory);
   if (affine && c_.launches.wanted(l, 0)) {
     if (sig.bias_per_column) {
-      const Columns db = c_.launches.columns(l, o[0], 0, operand_memory);
-      std::vector<Addition> additions;
-      for (int64_t j = 0; j < dy.count; ++j) additions.push_back({db.at(j), dy.at(j), m});
-      reducer_.add(additions);
+      add_biases(c_.launches.columns(l, o[0], 0, operand_memory), dy, m);
     } else {
       deferred_.add(o[0], m, 0, dy, dy);
     }
@@ -126,6 +123,24 @@ void MatmulLauncher::backward_columns(const Launch& l) {
     if (c_.launches.wanted(l, k + 1)) backward_operand(o[k], m, inner, dy, dym, x);
     if (c_.launches.wanted(l, k)) deferred_.add(o[k], m, inner, dy, x);
   }
+}
+
+void MatmulLauncher::add_biases(const Columns& db, const Columns& dy, int64_t m) {
+  std::vector<Addition> additions;
+  std::vector<GradientRange> targets;
+  OffsetRange reads{dy.at(0), dy.at(0)}, adds{db.at(0), db.at(0)};
+  for (int64_t j = 0; j < dy.count; ++j) {
+    additions.push_back({db.at(j), dy.at(j), m});
+    targets.push_back({db.at(j), m});
+    reads.include(dy.at(j), m);
+    adds.include(db.at(j), m);
+  }
+  if (GradientReducer::overlap(targets) == GradientReducer::Overlap::none &&
+      followers_.add_columns(db, dy, m))
+    return;
+  const size_t first = c_.commands.size();
+  reducer_.add(additions);
+  c_.commands.followers().note_added(reads, adds, first, c_.commands.size() - 1);
 }
 
 // Of columns that do not ascend there is no description.

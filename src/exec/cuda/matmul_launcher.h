@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "exec/cuda/follower_launcher.h"
 #include "exec/cuda/matmul_dispatcher.h"
 #include "exec/cuda/parameter_sync.h"
 
@@ -10,12 +11,13 @@ namespace dyc {
 class MatmulLauncher {
  public:
   MatmulLauncher(CudaContext& context, LaunchEncoder& encoder, GradientReducer& reducer,
-                 ParameterSync& parameters, DeferredGradients& deferred)
+                 ParameterSync& parameters, DeferredGradients& deferred, FollowerLauncher& followers)
       : c_(context),
         encoder_(encoder),
         reducer_(reducer),
         parameters_(parameters),
         deferred_(deferred),
+        followers_(followers),
         dispatcher_(context, encoder, reducer) {}
 
   void forward(const Launch& l);
@@ -36,6 +38,7 @@ class MatmulLauncher {
   void add_node_products(const Launch& l, uint32_t i, ProductList& list);
   void backward_columns(const Launch& l);
   static AddedColumns added_columns(const Columns& dx, int64_t rows, const Columns& dy, int64_t m);
+  void add_biases(const Columns& db, const Columns& dy, int64_t m);
   void backward_operand(const Operand& w, int64_t m, int64_t inner, const Columns& dy,
                         const cuda::Matrix<const float>& dym, const Columns& x);
   struct Sum {  // adds a term to an m x n gradient
@@ -53,6 +56,7 @@ class MatmulLauncher {
   GradientReducer& reducer_;
   ParameterSync& parameters_;
   DeferredGradients& deferred_;
+  FollowerLauncher& followers_;
   MatmulDispatcher dispatcher_;
 };
 

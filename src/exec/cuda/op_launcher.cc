@@ -131,14 +131,11 @@ std::vector<GradientRange> OpLauncher::targets_of(const Launch& l, uint32_t k) c
 // Notes what the commands from `first` on, which make the gradient of argument k, read and add to.
 void OpLauncher::note_added(const Launch& l, uint32_t k, size_t first) {
   OffsetRange reads{INT64_MAX, INT64_MIN}, adds = reads;
-  const auto include = [](OffsetRange& range, int64_t at, int64_t floats) {
-    range = {std::min(range.begin, at), std::max(range.end, at + floats)};
-  };
   for (uint32_t i = 0; i < l.count; ++i) {
     const LaunchReader::Item it = c_.launches.item(l, i);
-    include(reads, it.out, it.sig->size);
-    include(adds, c_.launches.argument(l, c_.launches.operand(l, k), i),
-            static_cast<int64_t>(it.sig->x[k]->size()));
+    reads.include(it.out, it.sig->size);
+    adds.include(c_.launches.argument(l, c_.launches.operand(l, k), i),
+                 static_cast<int64_t>(it.sig->x[k]->size()));
   }
   c_.commands.followers().note_added(reads, adds, first, c_.commands.size() - 1);
 }

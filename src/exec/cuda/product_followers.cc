@@ -23,10 +23,7 @@ std::optional<int64_t> number_of(int64_t offset, int64_t first, int64_t step, in
 OffsetRange range_of(const std::vector<FollowingNode>& columns, int64_t FollowingNode::* offset,
                      int64_t rows) {
   OffsetRange range{INT64_MAX, INT64_MIN};
-  for (const FollowingNode& c : columns) {
-    range.begin = std::min(range.begin, c.*offset);
-    range.end = std::max(range.end, c.*offset + rows);
-  }
+  for (const FollowingNode& c : columns) range.include(c.*offset, rows);
   return range;
 }
 
@@ -120,7 +117,8 @@ bool ProductFollowers::add_column(const Place& place, const FollowingNode& colum
   return true;
 }
 
-// Mostly it is of the product that was found last, or of the next one.
+// Backward the last product that adds to it. A value is mostly of the product that was found last, or of the
+// next one.
 std::optional<ProductFollowers::Place> ProductFollowers::find(const FollowingOp& op, int64_t offset) {
   size_t looked = 0;
   const auto look = [&](size_t launch, size_t product) {
@@ -129,7 +127,7 @@ std::optional<ProductFollowers::Place> ProductFollowers::find(const FollowingOp&
     if (found) last_ = *found;
     return found;
   };
-  if (last_.launch < launches_.size()) {
+  if (op.forward() && last_.launch < launches_.size()) {
     const size_t count = launches_.at(last_.launch).launch.products.size();
     for (size_t p = last_.product; p < std::min(count, last_.product + 2); ++p)
       if (const auto found = look(last_.launch, p)) return found;

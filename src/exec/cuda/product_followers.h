@@ -2,6 +2,7 @@
 // what they read belong to those of the product: the thread that needs an element has made it, or it was
 // there before the launch.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -15,6 +16,10 @@ class ProductLaunches;
 struct OffsetRange {
   int64_t begin, end;
   bool meets(const OffsetRange& o) const { return begin < o.end && o.begin < end; }
+  void include(int64_t at, int64_t floats) {
+    begin = std::min(begin, at);
+    end = std::max(end, at + floats);
+  }
 };
 
 // A node, or a column, of an element-wise launch: where its operands are, as in cuda::Follower. -1: nowhere.
