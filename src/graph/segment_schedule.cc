@@ -120,34 +120,28 @@ float SegmentSchedule::run(tuning::SegmentRule rule, float best) {
     r.urgency = 0;
     r.sites = 0;
   }
+  urgency_.assign(kinds_, kNone);
   const auto make_ready = [&](uint32_t s) {
     Ready& r = ready_[segments_[s].kind];
     const float u = urgency(segments_[s].ahead, rule.power);
     r.segments.push_back(s);
     r.sites |= segments_[s].sites;
     r.urgency = rule.power == tuning::kLongest ? std::max(r.urgency, u) : r.urgency + u;
+    urgency_[segments_[s].kind] = rule.per_cost ? r.urgency / cost_of(r.sites) : r.urgency;
   };
   for (uint32_t s = 0; s < segments_.size(); ++s)
     if (segments_[s].parent == kNoSegment) make_ready(s);
   float cost = 0;
   for (uint32_t time_step = 1, done = 0; done < segments_.size(); ++time_step) {
-    uint32_t next = 0;
-    float most = -1;
-    for (uint32_t k = 0; k < kinds_; ++k) {
-      const Ready& r = ready_[k];
-      if (r.segments.empty()) continue;
-      const float u = rule.per_cost ? r.urgency / cost_of(r.sites) : r.urgency;
-      if (u > most) {
-        most = u;
-        next = k;
-      }
-    }
+    const auto next =
+        static_cast<uint32_t>(std::max_element(urgency_.begin(), urgency_.end()) - urgency_.begin());
     Ready& r = ready_[next];
     running_.clear();
     running_.swap(r.segments);
     cost += cost_of(r.sites);
     r.urgency = 0;
     r.sites = 0;
+    urgency_[next] = kNone;
     done += static_cast<uint32_t>(running_.size());
     if (best >= 0 && cost >= best) return -1;
     for (const uint32_t s : running_) {

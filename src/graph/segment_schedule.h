@@ -62,7 +62,9 @@ class SegmentSchedule {
     uint64_t sites = 0;
     float urgency = 0;
   };
-  std::vector<Ready> ready_;  // of each kind
+  std::vector<Ready> ready_;    // of each kind
+  std::vector<float> urgency_;  // of each kind under the current rule; kNone: no segment is ready
+  static constexpr float kNone = -1;
   std::vector<uint32_t> running_;
   std::vector<uint32_t> kind_of_;  // site -> kind of the segments that begin with it
   uint32_t kinds_ = 0;

@@ -18,14 +18,22 @@ bool BucketScheduler::nothing_to_batch() {
 }
 
 const BucketOrder& BucketScheduler::order() {
-  count_buckets();
-  if (!has_nested_loops()) return order_by_rounds();
+  if (!has_nested_loops()) {
+    count_buckets();
+    return order_by_rounds();
+  }
   OrderChoice& choice = choices_[graph_.node(selection_.last()).site];
+  if (choice.keep && choice.by_segments) {
+    --choice.keep;
+    return order_by_segments();
+  }
+  count_buckets();
+  const BucketOrder& rounds = order_by_rounds();
   if (choice.keep) {
     --choice.keep;
-    return choice.by_segments ? order_by_segments() : order_by_rounds();
+    return rounds;
   }
-  const size_t by_rounds = order_by_rounds().size();
+  const size_t by_rounds = rounds.size();
   const BucketOrder& order = order_by_segments();
   choice.by_segments = order.size() + by_rounds / tuning::kOrderGain < by_rounds;
   choice.keep = choice.next;
@@ -67,6 +75,7 @@ bool BucketScheduler::has_nested_loops() {
     n.tables = graph_.tables();
     n.derived = sites.derived();
     n.counts.assign(sites.size(), 0);
+    count_buckets();
     for (const ActiveBucket& a : active_) n.counts[a.site] += stats_of(a.bucket).count;
     n.nest.derive(sites, n.counts);
   }
