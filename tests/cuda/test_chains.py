@@ -146,7 +146,8 @@ print([[b - a for a, b in zip(*pair)] for pair in zip(told, told[1:])])
 
 
 @pytest.mark.parametrize(
-    ("net", "backward"), [("builders", 2), ("written", 5)]  # of those: two biases, and two uses of a state
+    ("net", "backward"),
+    [("builders", 2), ("written", 5)],  # of those: two biases, and two uses of a state
 )
 def test_a_level_of_a_gru_is_two_launches(net: str, backward: int) -> None:
     """The products of both gates, then that of the candidate; what is between follows in their launches."""

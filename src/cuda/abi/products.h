@@ -21,9 +21,9 @@ struct Term {
   int64_t inner;
 };
 
-// An element-wise op of whole columns, which who makes an element of a product computes of it at once. Forward:
-// to = f(x, y). Backward: to += dz times the slope of f by x, or by y, where z = f(x, y). What has no base is
-// not read, or is what the product, or the follower before, made there.
+// An element-wise op of columns, computed by the thread that has made an element of a product. Forward: to =
+// f(x, y). Backward: to += dz times the slope of f by x, or by y, where z = f(x, y). What has no base is not
+// read, or is what the product, or the follower before, made there.
 struct Follower {
   enum Kind : uint32_t { forward, backward, backward_second } kind;
   uint32_t op;  // number from 1 in Followers

@@ -54,9 +54,9 @@ void ProductFollowers::clear() {
 bool ProductFollowers::add(const FollowingOp& op, const std::vector<Command>& commands,
                            std::vector<WeightProduct>& noted) {
   if (!find_targets(op)) return false;
-  for (const Target& t : targets_)
+  for (const FollowedColumns& t : targets_)
     if (op.forward() ? !may_read(t, op, commands) : !may_add(t, commands)) return false;
-  for (const Target& t : targets_) follow(t, op, noted);
+  for (const FollowedColumns& t : targets_) follow(t, op, noted);
   return true;
 }
 
@@ -67,7 +67,7 @@ bool ProductFollowers::find_targets(const FollowingOp& op) {
   targets_.clear();
   int64_t rows = 0;
   for (const FollowingNode& node : op.nodes) {
-    std::optional<Place> place = place_of_node(op, node);
+    std::optional<ColumnPlace> place = place_of_node(op, node);
     if (!place) return false;
     const int64_t m = launches_.at(place->launch).launch.products[place->product].m;
     if ((rows && m != rows) || node.floats % m != 0) return false;
@@ -78,7 +78,7 @@ bool ProductFollowers::find_targets(const FollowingOp& op) {
       if (!add_column(*place, column_of(node, c, m))) return false;
     }
   }
-  return std::all_of(targets_.begin(), targets_.end(), [&](const Target& t) {
+  return std::all_of(targets_.begin(), targets_.end(), [&](const FollowedColumns& t) {
     const ProductLaunch& launch = launches_.at(t.launch).launch;
     const bool whole = t.known == launch.products[t.product].n;
     return whole && (launch.partial.empty() || !launch.partial[t.product]) &&
@@ -87,8 +87,8 @@ bool ProductFollowers::find_targets(const FollowingOp& op) {
 }
 
 // Of two operands the one that was made later, as it mostly is in all nodes.
-std::optional<ProductFollowers::Place> ProductFollowers::place_of_node(const FollowingOp& op,
-                                                                       const FollowingNode& node) {
+std::optional<ProductFollowers::ColumnPlace> ProductFollowers::place_of_node(const FollowingOp& op,
+                                                                             const FollowingNode& node) {
   if (!op.forward()) return find(op, node.dz);
   if (node.y < 0) {
     second_ = false;
@@ -101,8 +101,8 @@ std::optional<ProductFollowers::Place> ProductFollowers::place_of_node(const Fol
   return second_ ? y : x;
 }
 
-bool ProductFollowers::add_column(const Place& place, const FollowingNode& column) {
-  auto target = std::find_if(targets_.rbegin(), targets_.rend(), [&](const Target& t) {
+bool ProductFollowers::add_column(const ColumnPlace& place, const FollowingNode& column) {
+  auto target = std::find_if(targets_.rbegin(), targets_.rend(), [&](const FollowedColumns& t) {
     return t.launch == place.launch && t.product == place.product;
   });
   if (target == targets_.rend()) {
@@ -119,11 +119,11 @@ bool ProductFollowers::add_column(const Place& place, const FollowingNode& colum
 
 // Backward the last product that adds to it. A value is mostly of the product that was found last, or of the
 // next one.
-std::optional<ProductFollowers::Place> ProductFollowers::find(const FollowingOp& op, int64_t offset) {
+std::optional<ProductFollowers::ColumnPlace> ProductFollowers::find(const FollowingOp& op, int64_t offset) {
   size_t looked = 0;
   const auto look = [&](size_t launch, size_t product) {
     ++looked;
-    const std::optional<Place> found = find_in(op, launch, product, offset);
+    const std::optional<ColumnPlace> found = find_in(op, launch, product, offset);
     if (found) last_ = *found;
     return found;
   };
@@ -139,28 +139,28 @@ std::optional<ProductFollowers::Place> ProductFollowers::find(const FollowingOp&
 }
 
 // Where several followers add to the same gradient, the last of them.
-std::optional<ProductFollowers::Place> ProductFollowers::find_in(const FollowingOp& op, size_t launch,
-                                                                 size_t product, int64_t offset) const {
+std::optional<ProductFollowers::ColumnPlace> ProductFollowers::find_in(const FollowingOp& op, size_t launch,
+                                                                       size_t product, int64_t offset) const {
   const std::vector<ProductFollower>& followers = launches_.followers(launch, product);
   for (size_t slot = followers.size(); slot > 0; --slot)
     if (const auto column = followers[slot - 1].made.find(offset))
-      return Place{launch, product, *column, slot};
+      return ColumnPlace{launch, product, *column, slot};
   const ProductLaunch& of = launches_.at(launch).launch;
   const cuda::Product& p = of.products[product];
   if (!p.c.index) {
     const auto column = number_of(offset, distance(op.arena(), p.c.base), p.n > 1 ? p.c.stride : p.m, p.n);
-    if (column) return Place{launch, product, *column, 0};
+    if (column) return ColumnPlace{launch, product, *column, 0};
     return {};
   }
   const auto found = std::lower_bound(of.added.columns.begin(), of.added.columns.end(), offset);
   if (found == of.added.columns.end() || *found != offset) return {};
-  return Place{launch, product, found - of.added.columns.begin(), 0};
+  return ColumnPlace{launch, product, found - of.added.columns.begin(), 0};
 }
 
 // ---------------------------------------------------------------- forward
 
 // Is all that the op reads there when the launch begins, or made by the thread that reads it?
-bool ProductFollowers::may_read(const Target& t, const FollowingOp& op,
+bool ProductFollowers::may_read(const FollowedColumns& t, const FollowingOp& op,
                                 const std::vector<Command>& commands) const {
   size_t since = launches_.at(t.launch).command;  // commands since the last wait run at the same time
   while (since > 0 && !commands[since].needs_grid_sync) --since;
@@ -170,8 +170,8 @@ bool ProductFollowers::may_read(const Target& t, const FollowingOp& op,
   return true;
 }
 
-bool ProductFollowers::is_there(const Target& t, const FollowingOp& op, int64_t column, int64_t offset,
-                                size_t since) const {
+bool ProductFollowers::is_there(const FollowedColumns& t, const FollowingOp& op, int64_t column,
+                                int64_t offset, size_t since) const {
   if (const auto place = find_in(op, t.launch, t.product, offset)) return place->column == column;
   const OffsetRange read{offset, offset + t.columns[0].floats};
   for (auto w = written_.rbegin(); w != written_.rend(); ++w) {
@@ -184,7 +184,7 @@ bool ProductFollowers::is_there(const Target& t, const FollowingOp& op, int64_t 
 // ---------------------------------------------------------------- backward
 
 // May the op add to gradients where the product does, and not after the commands that follow it?
-bool ProductFollowers::may_add(const Target& t, const std::vector<Command>& commands) const {
+bool ProductFollowers::may_add(const FollowedColumns& t, const std::vector<Command>& commands) const {
   const AddedColumns& own = launches_.at(t.launch).launch.added;
   if (own.columns.empty()) return false;
   const OffsetRange to = range_of(t.columns, &FollowingNode::to, own.rows),
@@ -203,7 +203,8 @@ bool ProductFollowers::may_add(const Target& t, const std::vector<Command>& comm
 }
 
 // Do all commands after the product neither read nor add to what the op adds to, nor add to what it reads?
-bool ProductFollowers::adds_apart(const Target& t, OffsetRange to, OffsetRange dz, size_t commands) const {
+bool ProductFollowers::adds_apart(const FollowedColumns& t, OffsetRange to, OffsetRange dz,
+                                  size_t commands) const {
   const auto apart = [&](OffsetRange reads, OffsetRange adds) {
     return !to.meets(reads) && !to.meets(adds) && !dz.meets(adds);
   };
@@ -231,7 +232,7 @@ bool ProductFollowers::adds_apart(const Target& t, OffsetRange to, OffsetRange d
 // ---------------------------------------------------------------- descriptions
 
 template <class At>
-cuda::Matrix<const float> ProductFollowers::matrix(const Target& t, const float* arena, At at) {
+cuda::Matrix<const float> ProductFollowers::matrix(const FollowedColumns& t, const float* arena, At at) {
   const size_t n = t.columns.size();
   const int64_t first = at(0), step = n > 1 ? at(1) - first : 0;
   bool even = true;
@@ -243,7 +244,7 @@ cuda::Matrix<const float> ProductFollowers::matrix(const Target& t, const float*
 }
 
 // Is the operand what the product, or its last follower, has just made?
-bool ProductFollowers::is_carried(const Target& t, const FollowingOp& op,
+bool ProductFollowers::is_carried(const FollowedColumns& t, const FollowingOp& op,
                                   int64_t FollowingNode::* operand) const {
   const size_t last = launches_.followers(t.launch, t.product).size();
   for (const FollowingNode& c : t.columns) {
@@ -253,7 +254,8 @@ bool ProductFollowers::is_carried(const Target& t, const FollowingOp& op,
   return true;
 }
 
-void ProductFollowers::follow(const Target& t, const FollowingOp& op, std::vector<WeightProduct>& noted) {
+void ProductFollowers::follow(const FollowedColumns& t, const FollowingOp& op,
+                              std::vector<WeightProduct>& noted) {
   ProductFollower all{{op.kind, op.op, op.attr, {}, {}, {}, {}, {}}, {}};
   cuda::Follower& f = all.follower;
   const size_t command = launches_.at(t.launch).command;

@@ -65,7 +65,7 @@ class ProductFollowers {
 
  private:
   // A column of a product's result, and what has followed it: the follower of this number, or 0: nothing.
-  struct Place {
+  struct ColumnPlace {
     size_t launch, product;
     int64_t column;
     size_t slot;
@@ -79,30 +79,32 @@ class ProductFollowers {
     OffsetRange reads, adds;
     size_t first, command;
   };
-  struct Target {  // a product that the op follows, and what it reads and makes for each column
+  struct FollowedColumns {  // a product that the op follows, and what it reads and makes for each column
     size_t launch, product;
     std::vector<FollowingNode> columns;
     int64_t known = 0;  // columns
   };
   bool find_targets(const FollowingOp& op);
-  std::optional<Place> place_of_node(const FollowingOp& op, const FollowingNode& node);
-  bool add_column(const Place& place, const FollowingNode& column);
-  std::optional<Place> find(const FollowingOp& op, int64_t offset);
-  std::optional<Place> find_in(const FollowingOp& op, size_t launch, size_t product, int64_t offset) const;
-  bool may_read(const Target& t, const FollowingOp& op, const std::vector<Command>& commands) const;
-  bool is_there(const Target& t, const FollowingOp& op, int64_t column, int64_t offset, size_t since) const;
-  bool may_add(const Target& t, const std::vector<Command>& commands) const;
-  bool adds_apart(const Target& t, OffsetRange to, OffsetRange dz, size_t commands) const;
-  void follow(const Target& t, const FollowingOp& op, std::vector<WeightProduct>& noted);
+  std::optional<ColumnPlace> place_of_node(const FollowingOp& op, const FollowingNode& node);
+  bool add_column(const ColumnPlace& place, const FollowingNode& column);
+  std::optional<ColumnPlace> find(const FollowingOp& op, int64_t offset);
+  std::optional<ColumnPlace> find_in(const FollowingOp& op, size_t launch, size_t product,
+                                     int64_t offset) const;
+  bool may_read(const FollowedColumns& t, const FollowingOp& op, const std::vector<Command>& commands) const;
+  bool is_there(const FollowedColumns& t, const FollowingOp& op, int64_t column, int64_t offset,
+                size_t since) const;
+  bool may_add(const FollowedColumns& t, const std::vector<Command>& commands) const;
+  bool adds_apart(const FollowedColumns& t, OffsetRange to, OffsetRange dz, size_t commands) const;
+  void follow(const FollowedColumns& t, const FollowingOp& op, std::vector<WeightProduct>& noted);
   template <class At>
-  cuda::Matrix<const float> matrix(const Target& t, const float* arena, At at);
-  bool is_carried(const Target& t, const FollowingOp& op, int64_t FollowingNode::* operand) const;
+  cuda::Matrix<const float> matrix(const FollowedColumns& t, const float* arena, At at);
+  bool is_carried(const FollowedColumns& t, const FollowingOp& op, int64_t FollowingNode::* operand) const;
 
   ProductLaunches& launches_;
   std::vector<Written> written_;
   std::vector<Added> added_;
-  std::vector<Target> targets_;
-  Place last_{};         // that was found
+  std::vector<FollowedColumns> targets_;
+  ColumnPlace last_{};   // that was found
   bool second_ = false;  // the operand that the last product made
 };
 
