@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from support.device_nets import NETS
 from support.subject import IS_REFERENCE, subject
 
 dy = subject()
@@ -37,3 +39,17 @@ def test_nothing_races(name: str, persistent: bool, monkeypatch: pytest.MonkeyPa
         batches = gpu.minibatches(model, size, 3)
         losses = [side.run(batch, True) for batch in batches[:2]]
     assert all(loss == loss for loss in losses)
+
+
+@pytest.mark.parametrize("matmul", ["", "few", "middle", "large"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_nothing_races_in_what_follows_products(persistent: bool, matmul: str) -> None:
+    """Forward and backward, with each kernel for products."""
+    names: dict[str, Any] = {"np": np, "dy": dy, "SIZE": 34}
+    exec(NETS, names)
+    before = dy._core._device_options()
+    try:
+        for net in ("gru", "builders", "written", "crossed", "tree"):
+            names["compute"](names[net], 5, persistent=persistent, chains=True, matmul=matmul)
+    finally:
+        dy._core._device_options(persistent=before["persistent"], matmul=before["matmul"])
