@@ -255,7 +255,8 @@ for trial in range(10):
 print(*counts)
 """
     told = residents, unit_steps, waits, without = numbers(run(COMPARED + text, f"order={order}"))
-    assert residents > 12 and unit_steps > 80 and waits < without - 70, told
+    # Fewer where element-wise ops follow in the launches of products.
+    assert residents > 12 and unit_steps > 20 and waits < without - 40, told
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 // Runs launches on a CUDA device, forward and backward: the loops over launches, and what the engine asks for
 // between them. Values and gradients are stored at the same offsets as on the host (arena_mirror.h); launches
-// are collected in a command list and submitted together. 33 methods, those of Executor, and 13 fields, its parts.
+// are collected in a command list and submitted together. 33 methods, those of Executor, and 13 fields, its
+// parts.
 #pragma once
 #include "exec/cuda/device_argmax.h"
 #include "exec/cuda/matmul_launcher.h"
