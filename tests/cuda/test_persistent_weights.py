@@ -261,7 +261,7 @@ print(*counts)
 
 @pytest.mark.parametrize(
     ("builder", "forward", "backward"),
-    [("VanillaLSTM", (1, 2), (1, 3)), ("SimpleRNN", (1, 1), (1, 3)), ("GRU", (2, 4), (2, 16))],
+    [("VanillaLSTM", (1, 2), (1, 3)), ("SimpleRNN", (1, 1), (1, 1)), ("GRU", (2, 2), (2, 3))],
 )
 def test_how_often_a_step_waits(builder: str, forward: Any, backward: Any) -> None:
     """A step of a recurrence, with row slices and without."""
@@ -306,7 +306,7 @@ def train(join):
     return b"".join(p.as_array().tobytes() for p in pc.parameters_list() + pc.lookup_parameters_list())
 joined = train(True)
 steps = dy._core.timing()["device_sliced_steps"]
-assert joined == train(False) and dy._core.timing()["device_sliced_steps"] == steps > 100, steps
+assert joined == train(False) and dy._core.timing()["device_sliced_steps"] == steps > 50, steps
 import hashlib
 print(hashlib.sha256(joined).hexdigest())
 """
