@@ -18,7 +18,7 @@ void CudaExecutor::forward(uint32_t& next, uint32_t end) {
   const auto lock = device_.lock();
   try {
     arenas_.upload_for(next, end);
-    unsynced_ = {0, 0};
+    unsynced_ = {};
     for (uint32_t head = next; head < end;) {
       ++counters.launches;  // as the plan has them; see device_counters() for the device's
       const uint32_t group_end = std::min(end, end_of_group(head));
@@ -102,35 +102,26 @@ void CudaExecutor::launch(const Launch& l) {
   }
 }
 
-namespace {
-
-ArenaRange joined(ArenaRange a, ArenaRange b) {
-  if (a.begin == a.end) return b;
-  return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
-}
-
-}  // namespace
-
 // A launch of an element-wise group reads what the same thread wrote, and may read what was there before the
 // group.
 void CudaExecutor::decide_sync(const Launch& l, bool grouped) {
   if (!grouped) unsynced_before_group_ = unsynced_;
   context_.needs_grid_sync = context_.strategy().syncs_always() || reads(l, unsynced_before_group_);
-  if (context_.needs_grid_sync) unsynced_ = unsynced_before_group_ = {0, 0};
-  unsynced_ = joined(unsynced_, {l.out, l.out + l.total});
+  if (context_.needs_grid_sync) unsynced_ = unsynced_before_group_ = {};
+  unsynced_.include({l.out, l.out + l.total});
 }
 
 // The launch is part of one before: no thread of its group has made what it makes.
 void CudaExecutor::note_unsynced(const Launch& l, bool grouped) {
   const ArenaRange made{l.out, l.out + l.total};
-  unsynced_ = joined(unsynced_, made);
-  unsynced_before_group_ = grouped ? joined(unsynced_before_group_, made) : unsynced_;
+  unsynced_.include(made);
+  if (grouped) unsynced_before_group_.include(made);
+  else unsynced_before_group_ = unsynced_;
 }
 
 // May the launch read something in this range?
 bool CudaExecutor::reads(const Launch& l, ArenaRange range) const {
-  if (range.begin == range.end) return false;
-  const auto meets = [range](int64_t begin, int64_t end) { return begin < range.end && range.begin < end; };
+  if (range.empty()) return false;
   const Sig& sig = graph_.sig_number(l.sig);
   for (uint32_t k = 0; k < l.n_operands; ++k) {
     const Operand& o = operand(l, k);
@@ -140,12 +131,12 @@ bool CudaExecutor::reads(const Launch& l, ArenaRange range) const {
     if (o.kind == Operand::indexed) {
       const int64_t* const at = plan_.index.data() + o.index;
       for (uint32_t i = 0; i < l.count; ++i)
-        if (meets(at[i], at[i] + size)) return true;
+        if (range.meets({at[i], at[i] + size})) return true;
       continue;
     }
     const bool spaced = o.kind == Operand::contiguous || o.kind == Operand::strided;
     const int64_t last = o.base + (spaced ? int64_t{l.count - 1} * o.stride : 0);
-    if (meets(std::min(o.base, last), std::max(o.base, last) + size)) return true;
+    if (range.meets({std::min(o.base, last), std::max(o.base, last) + size})) return true;
   }
   return false;
 }

@@ -73,7 +73,7 @@ class CudaExecutor final : public Executor {
 
   // Results since the last launch that waited for those before it; those of them that were there when the
   // element-wise group began.
-  ArenaRange unsynced_{0, 0}, unsynced_before_group_{0, 0};
+  ArenaRange unsynced_, unsynced_before_group_;
 };
 
 }  // namespace dyc

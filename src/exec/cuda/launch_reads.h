@@ -6,14 +6,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include "exec/cuda/arena_range.h"
 #include "plan/launch.h"
 
 namespace dyc {
-
-// Part of an arena, as offsets in floats.
-struct ArenaRange {
-  int64_t begin, end;
-};
 
 class LaunchReads {
  public:

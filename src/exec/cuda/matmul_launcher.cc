@@ -128,12 +128,12 @@ void MatmulLauncher::backward_columns(const Launch& l) {
 void MatmulLauncher::add_biases(const Columns& db, const Columns& dy, int64_t m) {
   std::vector<Addition> additions;
   std::vector<GradientRange> targets;
-  OffsetRange reads{dy.at(0), dy.at(0)}, adds{db.at(0), db.at(0)};
+  ArenaRange reads, adds;
   for (int64_t j = 0; j < dy.count; ++j) {
     additions.push_back({db.at(j), dy.at(j), m});
     targets.push_back({db.at(j), m});
-    reads.include(dy.at(j), m);
-    adds.include(db.at(j), m);
+    reads.include({dy.at(j), dy.at(j) + m});
+    adds.include({db.at(j), db.at(j) + m});
   }
   if (GradientReducer::overlap(targets) == GradientReducer::Overlap::none &&
       followers_.add_columns(db, dy, m))
@@ -151,11 +151,7 @@ AddedColumns MatmulLauncher::added_columns(const Columns& dx, int64_t rows, cons
     if (j > 0 && dx.at(j) < added.end()) return {};
     added.columns.push_back(dx.at(j));
   }
-  added.read_begin = added.read_end = dy.at(0);
-  for (int64_t j = 0; j < dy.count; ++j) {
-    added.read_begin = std::min(added.read_begin, dy.at(j));
-    added.read_end = std::max(added.read_end, dy.at(j) + m);
-  }
+  for (int64_t j = 0; j < dy.count; ++j) added.reads.include({dy.at(j), dy.at(j) + m});
   return added;
 }
 

@@ -130,12 +130,12 @@ std::vector<GradientRange> OpLauncher::targets_of(const Launch& l, uint32_t k) c
 
 // Notes what the commands from `first` on, which make the gradient of argument k, read and add to.
 void OpLauncher::note_added(const Launch& l, uint32_t k, size_t first) {
-  OffsetRange reads{INT64_MAX, INT64_MIN}, adds = reads;
+  ArenaRange reads, adds;
   for (uint32_t i = 0; i < l.count; ++i) {
     const LaunchReader::Item it = c_.launches.item(l, i);
-    reads.include(it.out, it.sig->size);
-    adds.include(c_.launches.argument(l, c_.launches.operand(l, k), i),
-                 static_cast<int64_t>(it.sig->x[k]->size()));
+    reads.include({it.out, it.out + static_cast<int64_t>(it.sig->size)});
+    const int64_t at = c_.launches.argument(l, c_.launches.operand(l, k), i);
+    adds.include({at, at + static_cast<int64_t>(it.sig->x[k]->size())});
   }
   c_.commands.followers().note_added(reads, adds, first, c_.commands.size() - 1);
 }

@@ -20,10 +20,10 @@ std::optional<int64_t> number_of(int64_t offset, int64_t first, int64_t step, in
   return d / step;
 }
 
-OffsetRange range_of(const std::vector<FollowingNode>& columns, int64_t FollowingNode::* offset,
-                     int64_t rows) {
-  OffsetRange range{INT64_MAX, INT64_MIN};
-  for (const FollowingNode& c : columns) range.include(c.*offset, rows);
+ArenaRange range_of(const std::vector<FollowingNode>& columns, int64_t FollowingNode::* offset,
+                    int64_t rows) {
+  ArenaRange range;
+  for (const FollowingNode& c : columns) range.include({c.*offset, c.*offset + rows});
   return range;
 }
 
@@ -173,7 +173,7 @@ bool ProductFollowers::may_read(const FollowedColumns& t, const FollowingOp& op,
 bool ProductFollowers::is_there(const FollowedColumns& t, const FollowingOp& op, int64_t column,
                                 int64_t offset, size_t since) const {
   if (const auto place = find_in(op, t.launch, t.product, offset)) return place->column == column;
-  const OffsetRange read{offset, offset + t.columns[0].floats};
+  const ArenaRange read{offset, offset + t.columns[0].floats};
   for (auto w = written_.rbegin(); w != written_.rend(); ++w) {
     if (w->command >= since && w->range.meets(read)) return false;
     if (w->command < since && !w->follows) break;
@@ -187,9 +187,9 @@ bool ProductFollowers::is_there(const FollowedColumns& t, const FollowingOp& op,
 bool ProductFollowers::may_add(const FollowedColumns& t, const std::vector<Command>& commands) const {
   const AddedColumns& own = launches_.at(t.launch).launch.added;
   if (own.columns.empty()) return false;
-  const OffsetRange to = range_of(t.columns, &FollowingNode::to, own.rows),
-                    dz = range_of(t.columns, &FollowingNode::dz, own.rows);
-  if (to.meets(own.range()) || to.meets(own.reads())) return false;
+  const ArenaRange to = range_of(t.columns, &FollowingNode::to, own.rows),
+                   dz = range_of(t.columns, &FollowingNode::dz, own.rows);
+  if (to.meets(own.range()) || to.meets(own.reads)) return false;
   const auto same = [&](const FollowerColumns& made, int64_t FollowingNode::* offset) {
     for (size_t j = 0; j < t.columns.size(); ++j)
       if (made.at[j] != t.columns[j].*offset) return false;
@@ -203,9 +203,9 @@ bool ProductFollowers::may_add(const FollowedColumns& t, const std::vector<Comma
 }
 
 // Do all commands after the product neither read nor add to what the op adds to, nor add to what it reads?
-bool ProductFollowers::adds_apart(const FollowedColumns& t, OffsetRange to, OffsetRange dz,
+bool ProductFollowers::adds_apart(const FollowedColumns& t, ArenaRange to, ArenaRange dz,
                                   size_t commands) const {
-  const auto apart = [&](OffsetRange reads, OffsetRange adds) {
+  const auto apart = [&](ArenaRange reads, ArenaRange adds) {
     return !to.meets(reads) && !to.meets(adds) && !dz.meets(adds);
   };
   size_t next = launches_.at(t.launch).command + 1, launch = t.launch + 1;
@@ -214,8 +214,8 @@ bool ProductFollowers::adds_apart(const FollowedColumns& t, OffsetRange to, Offs
   while (next < commands) {
     if (launch < launches_.size() && launches_.at(launch).command == next) {
       const ProductLaunch& other = launches_.at(launch++).launch;
-      if (other.added.columns.empty() || !apart(other.added.reads(), other.added.range())) return false;
-      for (const OffsetRange& touched : other.touched)
+      if (other.added.columns.empty() || !apart(other.added.reads, other.added.range())) return false;
+      for (const ArenaRange& touched : other.touched)
         if (!apart(touched, touched)) return false;
       ++next;
     } else if (added != added_.end() && added->first == next) {

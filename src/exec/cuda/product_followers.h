@@ -2,25 +2,15 @@
 // what they read belong to those of the product: the thread that needs an element has made it, or it was
 // there before the launch.
 #pragma once
-#include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "exec/cuda/arena_range.h"
 #include "exec/cuda/persistent_pass.h"
 
 namespace dyc {
 
 class ProductLaunches;
-
-// Offsets into the arena of values or, backward, of gradients.
-struct OffsetRange {
-  int64_t begin, end;
-  bool meets(const OffsetRange& o) const { return begin < o.end && o.begin < end; }
-  void include(int64_t at, int64_t floats) {
-    begin = std::min(begin, at);
-    end = std::max(end, at + floats);
-  }
-};
 
 // A node, or a column, of an element-wise launch: where its operands are, as in cuda::Follower. -1: nowhere.
 struct FollowingNode {
@@ -39,7 +29,7 @@ struct FollowingOp {
 // The results of a follower, by column of the product.
 struct FollowerColumns {
   std::vector<int64_t> at;
-  OffsetRange range;
+  ArenaRange range;
   std::optional<int64_t> find(int64_t offset) const;
 };
 struct ProductFollower {
@@ -56,9 +46,9 @@ class ProductFollowers {
 
   // ---- notes on other launches, whose last command this is
   // Forward: what they write.
-  void note_written(OffsetRange values, size_t command) { written_.push_back({values, command, false}); }
+  void note_written(ArenaRange values, size_t command) { written_.push_back({values, command, false}); }
   // Backward: the gradients that they read and add to, and their first command.
-  void note_added(OffsetRange reads, OffsetRange adds, size_t first, size_t command) {
+  void note_added(ArenaRange reads, ArenaRange adds, size_t first, size_t command) {
     added_.push_back({reads, adds, first, command});
   }
   void clear();
@@ -71,12 +61,12 @@ class ProductFollowers {
     size_t slot;
   };
   struct Written {
-    OffsetRange range;
+    ArenaRange range;
     size_t command;
     bool follows;  // in no order of commands
   };
   struct Added {
-    OffsetRange reads, adds;
+    ArenaRange reads, adds;
     size_t first, command;
   };
   struct FollowedColumns {  // a product that the op follows, and what it reads and makes for each column
@@ -94,7 +84,7 @@ class ProductFollowers {
   bool is_there(const FollowedColumns& t, const FollowingOp& op, int64_t column, int64_t offset,
                 size_t since) const;
   bool may_add(const FollowedColumns& t, const std::vector<Command>& commands) const;
-  bool adds_apart(const FollowedColumns& t, OffsetRange to, OffsetRange dz, size_t commands) const;
+  bool adds_apart(const FollowedColumns& t, ArenaRange to, ArenaRange dz, size_t commands) const;
   void follow(const FollowedColumns& t, const FollowingOp& op, std::vector<WeightProduct>& noted);
   template <class At>
   cuda::Matrix<const float> matrix(const FollowedColumns& t, const float* arena, At at);

@@ -85,25 +85,22 @@ bool apart(const AddedColumns& a, const AddedColumns& b) {
   return true;
 }
 
-bool reads(const AddedColumns& a, const AddedColumns& made) {
-  return a.read_begin < made.end() && made.columns.front() < a.read_end;
-}
-
 // Can they be made in any order, but where both add to the same columns, b after a?
 bool independent(const ProductLaunch& a, const ProductLaunch& b) {
   const auto meets = [](const ProductLaunch& one, const ProductLaunch& other) {
-    return std::any_of(one.touched.begin(), one.touched.end(), [&](const OffsetRange& t) {
-      const auto touches = [&](const OffsetRange& o) { return t.meets(o); };
-      return t.meets(other.added.reads()) || std::any_of(other.touched.begin(), other.touched.end(), touches);
+    return std::any_of(one.touched.begin(), one.touched.end(), [&](const ArenaRange& t) {
+      const auto touches = [&](const ArenaRange& o) { return t.meets(o); };
+      return t.meets(other.added.reads) || std::any_of(other.touched.begin(), other.touched.end(), touches);
     });
   };
   const auto adds = [](const ProductLaunch& one, const ProductLaunch& other) {
     return std::any_of(one.touched.begin(), one.touched.end(),
-                       [&](const OffsetRange& t) { return t.meets(other.added.range()); });
+                       [&](const ArenaRange& t) { return t.meets(other.added.range()); });
   };
   const bool same = a.added == b.added;
-  return !reads(a.added, b.added) && !reads(b.added, a.added) && (same || apart(a.added, b.added)) &&
-         !meets(a, b) && !meets(b, a) && !adds(a, b) && (same || !adds(b, a));
+  return !a.added.reads.meets(b.added.range()) && !b.added.reads.meets(a.added.range()) &&
+         (same || apart(a.added, b.added)) && !meets(a, b) && !meets(b, a) && !adds(a, b) &&
+         (same || !adds(b, a));
 }
 
 }  // namespace

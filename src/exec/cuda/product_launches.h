@@ -15,10 +15,9 @@ namespace dyc {
 struct AddedColumns {
   std::vector<int64_t> columns;  // ascending, disjoint; empty: the product is not described
   int64_t rows = 0;
-  int64_t read_begin = 0, read_end = 0;
+  ArenaRange reads = {};
   int64_t end() const { return columns.back() + rows; }
-  OffsetRange range() const { return {columns.front(), end()}; }
-  OffsetRange reads() const { return {read_begin, read_end}; }
+  ArenaRange range() const { return {columns.front(), end()}; }
   bool operator==(const AddedColumns& other) const { return columns == other.columns && rows == other.rows; }
 };
 
@@ -33,7 +32,7 @@ struct ProductLaunch {
   std::vector<bool> partial = {};
   // Of each product, or empty. What they touch, backward.
   std::vector<std::vector<ProductFollower>> followers = {};
-  std::vector<OffsetRange> touched = {};
+  std::vector<ArenaRange> touched = {};
 };
 
 class ProductLaunches {
@@ -53,7 +52,7 @@ class ProductLaunches {
   const Numbered& at(size_t number) const { return all_[number]; }
   const std::vector<ProductFollower>& followers(size_t number, size_t product) const;
   void follow(size_t number, size_t product, ProductFollower follower);
-  void touch(size_t number, OffsetRange gradients) { all_[number].launch.touched.push_back(gradients); }
+  void touch(size_t number, ArenaRange gradients) { all_[number].launch.touched.push_back(gradients); }
   // Describes what follows to the kernels. Then nothing is added any more. `noted`: notes on the products.
   void finish(std::vector<WeightProduct>& noted);
   CommandList& list() { return list_; }
