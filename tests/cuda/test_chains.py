@@ -57,6 +57,23 @@ print([[b - a for a, b in zip(*pair)] for pair in zip(told, told[1:])])
     assert program("SIZE = 40\n" + START + NETS + text) == f"{[[2, backward]] * 2}\n"
 
 
+@pytest.mark.parametrize("n", [5, 1500])
+def test_columns_in_any_order_follow(n: int) -> None:
+    """Forward two tanh, and cmult of their results in another order, which backward follows first."""
+    text = f"""
+def permuted(n):
+    order, us = rng.permutation(n), inputs(n, SIZE)
+    xs = [dy.tanh(dy.tanh(gate("u", u, u))) for u in us]
+    ys = [gate("i", dy.cmult(xs[p], u), u) for p, u in zip(order, us)]
+    return [dy.squared_norm(y) for y in ys]
+plain, _ = compute(permuted, {n}, persistent=False, chains=False)
+apart = dy._core.timing()["device_followers"]
+chained, _ = compute(permuted, {n}, persistent=False, chains=True)
+print(chained == plain, apart, dy._core.timing()["device_followers"])
+"""
+    assert program("SIZE = 4\n" + START + NETS + text) == "True 0 6\n"
+
+
 @pytest.mark.parametrize("net", ["tree", "gru", "parts", "elements"])
 def test_there_are_fewer_launches(counts: dict[tuple[str, int], list[int]], net: str) -> None:
     before, after = counts[net, 40][:4], counts[net, 40][4:]

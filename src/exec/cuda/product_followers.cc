@@ -14,12 +14,6 @@ int64_t distance(const float* a, const float* b) {
   return (reinterpret_cast<int64_t>(b) - reinterpret_cast<int64_t>(a)) / static_cast<int64_t>(sizeof(float));
 }
 
-std::optional<int64_t> number_of(int64_t offset, int64_t first, int64_t step, int64_t count) {
-  const int64_t d = offset - first;
-  if (step <= 0 || d < 0 || d % step != 0 || d / step >= count) return {};
-  return d / step;
-}
-
 ArenaRange range_of(const std::vector<FollowingNode>& columns, int64_t FollowingNode::* offset,
                     int64_t rows) {
   ArenaRange range;
@@ -34,16 +28,6 @@ FollowingNode column_of(const FollowingNode& node, int64_t c, int64_t rows) {
 }
 
 }  // namespace
-
-std::optional<int64_t> FollowerColumns::find(int64_t offset) const {
-  if (offset < range.begin || offset >= range.end) return {};
-  const auto count = static_cast<int64_t>(at.size());
-  if (const auto even = number_of(offset, at[0], count > 1 ? at[1] - at[0] : 1, count))
-    if (at[static_cast<size_t>(*even)] == offset) return even;
-  const auto found = std::find(at.begin(), at.end(), offset);
-  if (found == at.end()) return {};
-  return found - at.begin();
-}
 
 void ProductFollowers::clear() {
   written_.clear();
@@ -148,7 +132,8 @@ std::optional<ProductFollowers::ColumnPlace> ProductFollowers::find_in(const Fol
   const ProductLaunch& of = launches_.at(launch).launch;
   const cuda::Product& p = of.products[product];
   if (!p.c.index) {
-    const auto column = number_of(offset, distance(op.arena(), p.c.base), p.n > 1 ? p.c.stride : p.m, p.n);
+    const auto column =
+        column_number(offset, distance(op.arena(), p.c.base), p.n > 1 ? p.c.stride : p.m, p.n);
     if (column) return ColumnPlace{launch, product, *column, 0};
     return {};
   }
@@ -190,14 +175,14 @@ bool ProductFollowers::may_add(const FollowedColumns& t, const std::vector<Comma
   const ArenaRange to = range_of(t.columns, &FollowingNode::to, own.rows),
                    dz = range_of(t.columns, &FollowingNode::dz, own.rows);
   if (to.meets(own.range()) || to.meets(own.reads)) return false;
-  const auto same = [&](const FollowerColumns& made, int64_t FollowingNode::* offset) {
+  const auto same = [&](const ColumnOffsets& made, int64_t FollowingNode::* offset) {
     for (size_t j = 0; j < t.columns.size(); ++j)
-      if (made.at[j] != t.columns[j].*offset) return false;
+      if (made[j] != t.columns[j].*offset) return false;
     return true;
   };
   for (const ProductFollower& f : launches_.followers(t.launch, t.product)) {
-    if (f.made.range.meets(to) && !same(f.made, &FollowingNode::to)) return false;
-    if (f.made.range.meets(dz) && !same(f.made, &FollowingNode::dz)) return false;
+    if (f.made.range().meets(to) && !same(f.made, &FollowingNode::to)) return false;
+    if (f.made.range().meets(dz) && !same(f.made, &FollowingNode::dz)) return false;
   }
   return adds_apart(t, to, dz, commands.size());
 }
@@ -246,10 +231,11 @@ cuda::Matrix<const float> ProductFollowers::matrix(const FollowedColumns& t, con
 // Is the operand what the product, or its last follower, has just made?
 bool ProductFollowers::is_carried(const FollowedColumns& t, const FollowingOp& op,
                                   int64_t FollowingNode::* operand) const {
-  const size_t last = launches_.followers(t.launch, t.product).size();
-  for (const FollowingNode& c : t.columns) {
-    const auto place = find_in(op, t.launch, t.product, c.*operand);
-    if (!place || place->slot != last) return false;
+  const std::vector<ProductFollower>& followers = launches_.followers(t.launch, t.product);
+  for (size_t j = 0; j < t.columns.size(); ++j) {
+    const int64_t offset = t.columns[j].*operand;
+    if (followers.empty() ? !find_in(op, t.launch, t.product, offset) : followers.back().made[j] != offset)
+      return false;
   }
   return true;
 }
@@ -281,12 +267,13 @@ void ProductFollowers::follow(const FollowedColumns& t, const FollowingOp& op,
   f.dz = read(&FollowingNode::dz, op.gradients, true);
   const cuda::Matrix<const float> to = describe(&FollowingNode::to, op.arena(), true);
   f.to = {const_cast<float*>(to.base), to.index, to.stride};
-  for (const FollowingNode& c : t.columns) all.made.at.push_back(c.to);
-  all.made.range = range_of(t.columns, &FollowingNode::to, rows);
-  if (op.forward()) written_.push_back({all.made.range, command, true});
+  std::vector<int64_t> made;
+  for (const FollowingNode& c : t.columns) made.push_back(c.to);
+  all.made = ColumnOffsets(std::move(made), rows);
+  const ArenaRange results = all.made.range();
   launches_.follow(t.launch, t.product, std::move(all));
-  if (op.forward()) return;
-  launches_.touch(t.launch, range_of(t.columns, &FollowingNode::to, rows));
+  if (op.forward()) return written_.push_back({results, command, true});
+  launches_.touch(t.launch, results);
   launches_.touch(t.launch, range_of(t.columns, &FollowingNode::dz, rows));
 }
 

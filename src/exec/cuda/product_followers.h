@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "exec/cuda/arena_range.h"
+#include "exec/cuda/column_offsets.h"
 #include "exec/cuda/persistent_pass.h"
 
 namespace dyc {
@@ -26,15 +26,9 @@ struct FollowingOp {
   float* arena() const { return forward() ? values : gradients; }
 };
 
-// The results of a follower, by column of the product.
-struct FollowerColumns {
-  std::vector<int64_t> at;
-  ArenaRange range;
-  std::optional<int64_t> find(int64_t offset) const;
-};
 struct ProductFollower {
   cuda::Follower follower;
-  FollowerColumns made;
+  ColumnOffsets made;  // by column of the product
 };
 
 class ProductFollowers {
