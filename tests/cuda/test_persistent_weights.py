@@ -288,10 +288,13 @@ print(*((waits(12, join) - waits(8, join)) / 4 for join in (True, False)))
 
 @pytest.mark.parametrize("builder", ["VanillaLSTM", "GRU", "SimpleRNN"])
 def test_training(builder: str) -> None:
-    """Parameters after some updates, with row slices and without, and with blocks in either order."""
+    """Parameters after some updates, with row slices and without, and with blocks in either order. Blocks do
+    not wait more often where ops follow in the launches of products."""
     text = f"""
-def train(join):
-    dy._core._device_options(skip_barriers=join)
+def waits():
+    return dy._core.timing()["device_grid_syncs"]
+def train(join, chains=True):
+    dy._core._device_options(skip_barriers=join, chains=chains)
     dy.reset_random_seed(1)
     pc = dy.ParameterCollection()
     cell, E = dy.{builder}Builder(2, 6, 9, pc), pc.add_lookup_parameters((11, 6))
@@ -305,8 +308,10 @@ def train(join):
         trainer.update()
     return b"".join(p.as_array().tobytes() for p in pc.parameters_list() + pc.lookup_parameters_list())
 joined = train(True)
-steps = dy._core.timing()["device_sliced_steps"]
+steps, followed = dy._core.timing()["device_sliced_steps"], waits()
 assert joined == train(False) and dy._core.timing()["device_sliced_steps"] == steps > 50, steps
+before = waits()
+assert joined == train(True, chains=False) and followed <= waits() - before, (followed, waits() - before)
 import hashlib
 print(hashlib.sha256(joined).hexdigest())
 """
