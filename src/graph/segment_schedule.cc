@@ -120,7 +120,7 @@ float SegmentSchedule::run(tuning::SegmentRule rule, float best) {
     r.urgency = 0;
     r.sites = 0;
   }
-  urgency_.assign(kinds_, kNone);
+  urgency_.assign(kinds_, kNotReady);
   const auto make_ready = [&](uint32_t s) {
     Ready& r = ready_[segments_[s].kind];
     const float u = urgency(segments_[s].ahead, rule.power);
@@ -141,7 +141,7 @@ float SegmentSchedule::run(tuning::SegmentRule rule, float best) {
     cost += cost_of(r.sites);
     r.urgency = 0;
     r.sites = 0;
-    urgency_[next] = kNone;
+    urgency_[next] = kNotReady;
     done += static_cast<uint32_t>(running_.size());
     if (best >= 0 && cost >= best) return -1;
     for (const uint32_t s : running_) {

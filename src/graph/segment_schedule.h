@@ -63,8 +63,8 @@ class SegmentSchedule {
     float urgency = 0;
   };
   std::vector<Ready> ready_;    // of each kind
-  std::vector<float> urgency_;  // of each kind under the current rule; kNone: no segment is ready
-  static constexpr float kNone = -1;
+  std::vector<float> urgency_;  // of each kind under the current rule; kNotReady: no segment is ready
+  static constexpr float kNotReady = -1;
   std::vector<uint32_t> running_;
   std::vector<uint32_t> kind_of_;  // site -> kind of the segments that begin with it
   uint32_t kinds_ = 0;
