@@ -30,8 +30,8 @@ struct OfElementAndNumber {
   static void backward(const KernelArgs& m, uint32_t) {
     constexpr bool reads = Op::meta.reads_x;
     const float number = m.number();
-    const float *x = reads ? m.x[0] : m.dy, *y = reads ? m.y : m.dy,
-                *dy = m.dy;  // df reads neither: any will do
+    const float* dy = m.dy;
+    const float *x = reads ? m.x[0] : dy, *y = reads ? m.y : dy;  // any where df reads neither
     float* dx = m.dx;
     each<I>(m.yd->bd, [=](size_t i, auto c) DYC_LAMBDA {
       c.add(dx + i, c.get(dy + i) * Op::df(c.get(x + i), c.get(y + i), &number));

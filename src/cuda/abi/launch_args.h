@@ -44,8 +44,8 @@ struct LaunchArgs {
   const Shape* shape = nullptr;
   const Shape* const* shapes = nullptr;  // null: all as `shape`
 
-  // ---- indices or number (Param::index, indices, number) of node i: ids[id_starts[i]] to ids[id_starts[i +
-  // 1]]
+  // ---- indices or number of node i (Param::index, indices, number)
+  // ids[id_starts[i]] to ids[id_starts[i + 1]]
   const uint32_t* ids = nullptr;
   const uint32_t* id_starts = nullptr;
 
