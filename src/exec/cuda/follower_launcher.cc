@@ -36,9 +36,8 @@ bool FollowerLauncher::describe(const Launch& l, FollowingOp& op) const {
   op.attr = sig.attrs.empty() ? 0.f : std::bit_cast<float>(sig.attrs[0]);
   op.values = c_.values();
   op.gradients = c_.gradients();
-  op.nodes.reserve(l.count);
   c_.launches.each_flat(l, 0, l.count, [&](int64_t floats, int64_t x, int64_t y, int64_t z) {
-    op.nodes.push_back({floats, x, unary ? -1 : y, z, z, z});
+    op.add({floats, {x, unary ? -1 : y, z, z, z}});
   });
   return true;
 }
@@ -46,7 +45,7 @@ bool FollowerLauncher::describe(const Launch& l, FollowingOp& op) const {
 bool FollowerLauncher::forward(const Launch& l) {
   FollowingOp op{Follower::forward, 0, 0.f, nullptr, nullptr, {}};
   if (!describe(l, op)) return false;
-  for (FollowingNode& node : op.nodes) node.z = node.dz = -1;
+  for (FollowingNode& node : op.nodes) node.at[kZ] = node.at[kDz] = -1;
   return c_.commands.follow_products(op);
 }
 
@@ -55,9 +54,9 @@ bool FollowerLauncher::backward(const Launch& l, uint32_t k) {
   if (!describe(l, op)) return false;
   const auto& meta = *op_info(l.op).meta;
   for (FollowingNode& node : op.nodes) {
-    node.to = k == 0 ? node.x : node.y;
-    if (!meta.reads_x) node.x = node.y = -1;
-    if (!meta.reads_y) node.z = -1;
+    node.at[kTo] = node.at[k == 0 ? kX : kY];
+    if (!meta.reads_x) node.at[kX] = node.at[kY] = -1;
+    if (!meta.reads_y) node.at[kZ] = -1;
   }
   return c_.commands.follow_products(op);
 }
@@ -67,7 +66,7 @@ bool FollowerLauncher::add_columns(const LaunchReader::Columns& to, const Launch
   if (!may_follow()) return false;
   FollowingOp op{
       Follower::backward, number_of(Followers{}, op_id<Add>), 0.f, c_.values(), c_.gradients(), {}};
-  for (int64_t j = 0; j < dy.count; ++j) op.nodes.push_back({rows, -1, -1, -1, dy.at(j), to.at(j)});
+  for (int64_t j = 0; j < dy.count; ++j) op.add({rows, {-1, -1, -1, dy.at(j), to.at(j)}});
   return c_.commands.follow_products(op);
 }
 

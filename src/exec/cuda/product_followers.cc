@@ -14,20 +14,28 @@ int64_t distance(const float* a, const float* b) {
   return (reinterpret_cast<int64_t>(b) - reinterpret_cast<int64_t>(a)) / static_cast<int64_t>(sizeof(float));
 }
 
-ArenaRange range_of(const std::vector<FollowingNode>& columns, int64_t FollowingNode::* offset,
-                    int64_t rows) {
-  ArenaRange range;
-  for (const FollowingNode& c : columns) range.include({c.*offset, c.*offset + rows});
-  return range;
+bool goes_on(const FollowingNode& a, const FollowingNode& b) {
+  for (size_t k = 0; k < kFollowerOperands; ++k)
+    if (a.at[k] < 0 ? b.at[k] >= 0 : b.at[k] != a.at[k] + a.floats) return false;
+  return true;
 }
 
-// Column c of a node's columns of so many floats.
-FollowingNode column_of(const FollowingNode& node, int64_t c, int64_t rows) {
-  const auto moved = [&](int64_t offset) { return offset < 0 ? offset : offset + c * rows; };
-  return {rows, moved(node.x), moved(node.y), moved(node.z), moved(node.dz), moved(node.to)};
+// All that is known of columns is known of the first two and the last one of each run.
+MemoryRange access_of(const ColumnRuns& columns, const float* arena, int64_t rows, bool writes) {
+  std::vector<int64_t> some;
+  for (const ColumnRuns::Run& run : columns.runs())
+    for (const int64_t c : {int64_t{0}, std::min<int64_t>(1, run.count - 1), run.count - 1})
+      some.push_back(run.offset(0, c));
+  return access_to(arena, static_cast<int64_t>(some.size()), rows, rows, writes,
+                   [&](int64_t i) { return some[static_cast<size_t>(i)]; });
 }
 
 }  // namespace
+
+void FollowingOp::add(const FollowingNode& node) {
+  if (!nodes.empty() && goes_on(nodes.back(), node)) nodes.back().floats += node.floats;
+  else nodes.push_back(node);
+}
 
 void ProductFollowers::clear() {
   written_.clear();
@@ -37,6 +45,7 @@ void ProductFollowers::clear() {
 
 bool ProductFollowers::add(const FollowingOp& op, const std::vector<Command>& commands,
                            std::vector<WeightProduct>& noted) {
+  last_.found.rest = 0;  // others may follow there by now
   if (!find_targets(op)) return false;
   for (const FollowedColumns& t : targets_)
     if (op.forward() ? !may_read(t, op, commands) : !may_add(t, commands)) return false;
@@ -46,80 +55,119 @@ bool ProductFollowers::add(const FollowingOp& op, const std::vector<Command>& co
 
 // ---------------------------------------------------------------- products
 
+int64_t ProductFollowers::rows_of(const FollowedColumns& t) const {
+  return launches_.at(t.launch).launch.products[t.product].m;
+}
+
 // Finds the products that made an operand of the op: of each, all columns.
 bool ProductFollowers::find_targets(const FollowingOp& op) {
   targets_.clear();
   int64_t rows = 0;
   for (const FollowingNode& node : op.nodes) {
-    std::optional<ColumnPlace> place = place_of_node(op, node);
-    if (!place) return false;
-    const int64_t m = launches_.at(place->launch).launch.products[place->product].m;
+    if (!find_first(op, node)) return false;
+    const int64_t m = launches_.at(last_.launch).launch.products[last_.product].m;
     if ((rows && m != rows) || node.floats % m != 0) return false;
     rows = m;
-    const int64_t made = op.forward() ? (second_ ? node.y : node.x) : node.dz;
-    for (int64_t c = 0; c < node.floats / m; ++c) {
-      if (c > 0 && !(place = find(op, made + c * m))) return false;
-      if (!add_column(*place, column_of(node, c, m))) return false;
+    if (!find_columns(op, node, m)) return false;
+  }
+  return std::all_of(targets_.begin(), targets_.end(), [&](FollowedColumns& t) { return is_whole(t); });
+}
+
+// The columns of a node, the first of which was found last.
+bool ProductFollowers::find_columns(const FollowingOp& op, const FollowingNode& node, int64_t rows) {
+  const int64_t made = node.at[op.made_by_product(second_)], count = node.floats / rows;
+  for (int64_t c = 0; c < count;) {
+    if (c > 0 && !find(op, made + c * rows)) return false;
+    if (launches_.at(last_.launch).launch.products[last_.product].m != rows) return false;
+    const int64_t adjacent = last_.found.step == rows ? last_.found.rest + 1 : 1;
+    FollowedRun run{last_.found.column, std::min(count - c, adjacent), node.at, {}};
+    for (size_t k = 0; k < kFollowerOperands; ++k) {
+      run.step[k] = node.at[k] < 0 ? 0 : rows;
+      run.at[k] += c * run.step[k];
     }
+    add_run(run);
+    skip(run.count - 1);
+    c += run.count;
   }
-  return std::all_of(targets_.begin(), targets_.end(), [&](const FollowedColumns& t) {
-    const ProductLaunch& launch = launches_.at(t.launch).launch;
-    const bool whole = t.known == launch.products[t.product].n;
-    return whole && (launch.partial.empty() || !launch.partial[t.product]) &&
-           launches_.followers(t.launch, t.product).size() < kMostFollowers;
-  });
-}
-
-// Of two operands the one that was made later, as it mostly is in all nodes.
-std::optional<ProductFollowers::ColumnPlace> ProductFollowers::place_of_node(const FollowingOp& op,
-                                                                             const FollowingNode& node) {
-  if (!op.forward()) return find(op, node.dz);
-  if (node.y < 0) {
-    second_ = false;
-    return find(op, node.x);
-  }
-  if (!targets_.empty())
-    if (const auto again = find(op, second_ ? node.y : node.x)) return again;
-  const auto x = find(op, node.x), y = find(op, node.y);
-  second_ = y && (!x || y->launch > x->launch);
-  return second_ ? y : x;
-}
-
-bool ProductFollowers::add_column(const ColumnPlace& place, const FollowingNode& column) {
-  auto target = std::find_if(targets_.rbegin(), targets_.rend(), [&](const FollowedColumns& t) {
-    return t.launch == place.launch && t.product == place.product;
-  });
-  if (target == targets_.rend()) {
-    const int64_t n = launches_.at(place.launch).launch.products[place.product].n;
-    targets_.push_back({place.launch, place.product, std::vector<FollowingNode>(static_cast<size_t>(n)), 0});
-    target = targets_.rbegin();
-  }
-  FollowingNode& to = target->columns[static_cast<size_t>(place.column)];
-  if (to.floats) return false;
-  to = column;
-  ++target->known;
   return true;
 }
 
-// Backward the last product that adds to it. A value is mostly of the product that was found last, or of the
-// next one.
-std::optional<ProductFollowers::ColumnPlace> ProductFollowers::find(const FollowingOp& op, int64_t offset) {
+// Of two operands the one that was made later, as it mostly is in all nodes.
+bool ProductFollowers::find_first(const FollowingOp& op, const FollowingNode& node) {
+  if (!op.forward()) return find(op, node.at[kDz]);
+  if (node.at[kY] < 0) {
+    second_ = false;
+    return find(op, node.at[kX]);
+  }
+  if (!targets_.empty() && find(op, node.at[second_ ? kY : kX])) return true;
+  const bool x_found = find(op, node.at[kX]);
+  const ColumnPlace x = last_;
+  second_ = find(op, node.at[kY]) && (!x_found || last_.launch > x.launch);
+  if (second_ || !x_found) return second_;
+  last_ = x;
+  last_offset_ = node.at[kX];
+  return true;
+}
+
+void ProductFollowers::add_run(const FollowedRun& run) {
+  auto target = std::find_if(targets_.rbegin(), targets_.rend(), [&](const FollowedColumns& t) {
+    return t.launch == last_.launch && t.product == last_.product;
+  });
+  if (target == targets_.rend()) {
+    targets_.push_back({last_.launch, last_.product, {}});
+    target = targets_.rbegin();
+  }
+  append(target->runs, run);
+}
+
+// Does the op follow each column of the product once? Puts the runs in order.
+bool ProductFollowers::is_whole(FollowedColumns& t) const {
+  const auto before = [](const FollowedRun& a, const FollowedRun& b) { return a.column < b.column; };
+  if (!std::is_sorted(t.runs.begin(), t.runs.end(), before)) {
+    std::sort(t.runs.begin(), t.runs.end(), before);
+    std::vector<FollowedRun> joined;
+    for (const FollowedRun& run : t.runs) append(joined, run);
+    t.runs = std::move(joined);
+  }
+  int64_t next = 0;
+  for (const FollowedRun& run : t.runs) {
+    if (run.column != next) return false;
+    next = run.end();
+  }
+  const ProductLaunch& launch = launches_.at(t.launch).launch;
+  return next == launch.products[t.product].n && (launch.partial.empty() || !launch.partial[t.product]) &&
+         launches_.followers(t.launch, t.product).size() < kMostFollowers;
+}
+
+// Sets last_. Backward the last product that adds to it. A value is mostly of the column after the one that
+// was found last, else of its product, or of the next one.
+bool ProductFollowers::find(const FollowingOp& op, int64_t offset) {
+  if (last_.found.rest > 0 && last_.found.step > 0 && offset == last_offset_ + last_.found.step) {
+    skip(1);
+    return true;
+  }
   size_t looked = 0;
   const auto look = [&](size_t launch, size_t product) {
     ++looked;
     const std::optional<ColumnPlace> found = find_in(op, launch, product, offset);
-    if (found) last_ = *found;
-    return found;
+    if (found) last_ = *found, last_offset_ = offset;
+    return found.has_value();
   };
   if (op.forward() && last_.launch < launches_.size()) {
     const size_t count = launches_.at(last_.launch).launch.products.size();
-    for (size_t p = last_.product; p < std::min(count, last_.product + 2); ++p)
-      if (const auto found = look(last_.launch, p)) return found;
+    for (size_t p = last_.product, end = std::min(count, p + 2); p < end; ++p)
+      if (look(last_.launch, p)) return true;
   }
   for (size_t launch = launches_.size(); launch > 0 && looked < kRecentProducts; --launch)
     for (size_t p = 0; p < launches_.at(launch - 1).launch.products.size(); ++p)
-      if (const auto found = look(launch - 1, p)) return found;
-  return {};
+      if (look(launch - 1, p)) return true;
+  return false;
+}
+
+void ProductFollowers::skip(int64_t columns) {
+  last_.found.column += columns;
+  last_.found.rest -= columns;
+  last_offset_ += columns * last_.found.step;
 }
 
 // Where several followers add to the same gradient, the last of them.
@@ -127,19 +175,21 @@ std::optional<ProductFollowers::ColumnPlace> ProductFollowers::find_in(const Fol
                                                                        size_t product, int64_t offset) const {
   const std::vector<ProductFollower>& followers = launches_.followers(launch, product);
   for (size_t slot = followers.size(); slot > 0; --slot)
-    if (const auto column = followers[slot - 1].made.find(offset))
-      return ColumnPlace{launch, product, *column, slot};
+    if (const auto found = followers[slot - 1].made.find(offset))
+      return ColumnPlace{launch, product, slot, *found};
   const ProductLaunch& of = launches_.at(launch).launch;
   const cuda::Product& p = of.products[product];
   if (!p.c.index) {
-    const auto column =
-        column_number(offset, distance(op.arena(), p.c.base), p.n > 1 ? p.c.stride : p.m, p.n);
-    if (column) return ColumnPlace{launch, product, *column, 0};
+    const auto found = column_at(offset, distance(op.arena(), p.c.base), p.n > 1 ? p.c.stride : p.m, p.n);
+    if (found) return ColumnPlace{launch, product, 0, *found};
     return {};
   }
-  const auto found = std::lower_bound(of.added.columns.begin(), of.added.columns.end(), offset);
-  if (found == of.added.columns.end() || *found != offset) return {};
-  return ColumnPlace{launch, product, found - of.added.columns.begin(), 0};
+  const std::vector<int64_t>& added = of.added.columns;
+  const auto found = std::lower_bound(added.begin(), added.end(), offset);
+  if (found == added.end() || *found != offset) return {};
+  int64_t rest = 0;  // those next to each other
+  for (auto next = found + 1; next != added.end() && *next == *(next - 1) + p.m; ++next) ++rest;
+  return ColumnPlace{launch, product, 0, {found - added.begin(), rest, p.m}};
 }
 
 // ---------------------------------------------------------------- forward
@@ -149,21 +199,36 @@ bool ProductFollowers::may_read(const FollowedColumns& t, const FollowingOp& op,
                                 const std::vector<Command>& commands) const {
   size_t since = launches_.at(t.launch).command;  // commands since the last wait run at the same time
   while (since > 0 && !commands[since].needs_grid_sync) --since;
-  for (size_t j = 0; j < t.columns.size(); ++j)
-    for (const int64_t offset : {t.columns[j].x, t.columns[j].y})
-      if (offset >= 0 && !is_there(t, op, static_cast<int64_t>(j), offset, since)) return false;
+  for (const FollowedRun& run : t.runs)
+    for (const FollowerOperand operand : {kX, kY})
+      if (run.at[operand] >= 0 && !are_there(t, op, run, operand, since)) return false;
   return true;
 }
 
-bool ProductFollowers::is_there(const FollowedColumns& t, const FollowingOp& op, int64_t column,
-                                int64_t offset, size_t since) const {
-  if (const auto place = find_in(op, t.launch, t.product, offset)) return place->column == column;
-  const ArenaRange read{offset, offset + t.columns[0].floats};
-  for (auto w = written_.rbegin(); w != written_.rend(); ++w) {
-    if (w->command >= since && w->range.meets(read)) return false;
-    if (w->command < since && !w->follows) break;
+bool ProductFollowers::are_there(const FollowedColumns& t, const FollowingOp& op, const FollowedRun& run,
+                                 FollowerOperand operand, size_t since) const {
+  const int64_t rows = rows_of(t), last = run.offset(operand, run.count - 1);
+  for (int64_t c = 0; c < run.count;) {
+    const int64_t at = run.offset(operand, c);
+    if (const auto place = find_in(op, t.launch, t.product, at)) {
+      if (place->found.column != run.column + c) return false;
+      c += place->found.step == run.step[operand] ? place->found.rest + 1 : 1;
+      continue;
+    }
+    if (!is_written({std::min(at, last), std::max(at, last) + rows}, since)) return true;
+    if (is_written({at, at + rows}, since)) return false;
+    ++c;
   }
   return true;
+}
+
+// By commands from this one on?
+bool ProductFollowers::is_written(ArenaRange read, size_t since) const {
+  for (auto w = written_.rbegin(); w != written_.rend(); ++w) {
+    if (w->command >= since && w->range.meets(read)) return true;
+    if (w->command < since && !w->follows) break;
+  }
+  return false;
 }
 
 // ---------------------------------------------------------------- backward
@@ -172,17 +237,12 @@ bool ProductFollowers::is_there(const FollowedColumns& t, const FollowingOp& op,
 bool ProductFollowers::may_add(const FollowedColumns& t, const std::vector<Command>& commands) const {
   const AddedColumns& own = launches_.at(t.launch).launch.added;
   if (own.columns.empty()) return false;
-  const ArenaRange to = range_of(t.columns, &FollowingNode::to, own.rows),
-                   dz = range_of(t.columns, &FollowingNode::dz, own.rows);
+  const ColumnRuns to_columns = columns_of(t, kTo), dz_columns = columns_of(t, kDz);
+  const ArenaRange to = to_columns.range(), dz = dz_columns.range();
   if (to.meets(own.range()) || to.meets(own.reads)) return false;
-  const auto same = [&](const ColumnOffsets& made, int64_t FollowingNode::* offset) {
-    for (size_t j = 0; j < t.columns.size(); ++j)
-      if (made[j] != t.columns[j].*offset) return false;
-    return true;
-  };
   for (const ProductFollower& f : launches_.followers(t.launch, t.product)) {
-    if (f.made.range().meets(to) && !same(f.made, &FollowingNode::to)) return false;
-    if (f.made.range().meets(dz) && !same(f.made, &FollowingNode::dz)) return false;
+    if (f.made.range().meets(to) && !(f.made == to_columns)) return false;
+    if (f.made.range().meets(dz) && !(f.made == dz_columns)) return false;
   }
   return adds_apart(t, to, dz, commands.size());
 }
@@ -216,26 +276,34 @@ bool ProductFollowers::adds_apart(const FollowedColumns& t, ArenaRange to, Arena
 
 // ---------------------------------------------------------------- descriptions
 
-template <class At>
-cuda::Matrix<const float> ProductFollowers::matrix(const FollowedColumns& t, const float* arena, At at) {
-  const size_t n = t.columns.size();
-  const int64_t first = at(0), step = n > 1 ? at(1) - first : 0;
-  bool even = true;
-  for (size_t j = 2; j < n; ++j) even = even && at(j) - at(j - 1) == step;
-  if (even) return {arena + first, nullptr, step};
-  std::vector<int64_t> index(n);
-  for (size_t j = 0; j < n; ++j) index[j] = at(j);
+ColumnRuns ProductFollowers::columns_of(const FollowedColumns& t, FollowerOperand operand) const {
+  std::vector<ColumnRuns::Run> runs;
+  for (const FollowedRun& run : t.runs)
+    append(runs, {run.column, run.count, {run.at[operand]}, {run.step[operand]}});
+  return {std::move(runs), rows_of(t)};
+}
+
+cuda::Matrix<const float> ProductFollowers::matrix(const ColumnRuns& columns, const float* arena) {
+  const std::vector<ColumnRuns::Run>& runs = columns.runs();
+  if (runs.size() == 1) return {arena + runs[0].at[0], nullptr, runs[0].count > 1 ? runs[0].step[0] : 0};
+  std::vector<int64_t> index;
+  index.reserve(static_cast<size_t>(columns.count()));
+  for (const ColumnRuns::Run& run : runs)
+    for (int64_t c = 0; c < run.count; ++c) index.push_back(run.offset(0, c));
   return {arena, launches_.list().put(index), 0};
 }
 
 // Is the operand what the product, or its last follower, has just made?
-bool ProductFollowers::is_carried(const FollowedColumns& t, const FollowingOp& op,
-                                  int64_t FollowingNode::* operand) const {
+bool ProductFollowers::are_carried(const FollowedColumns& t, const FollowingOp& op,
+                                   const ColumnRuns& operand) const {
   const std::vector<ProductFollower>& followers = launches_.followers(t.launch, t.product);
-  for (size_t j = 0; j < t.columns.size(); ++j) {
-    const int64_t offset = t.columns[j].*operand;
-    if (followers.empty() ? !find_in(op, t.launch, t.product, offset) : followers.back().made[j] != offset)
-      return false;
+  if (!followers.empty()) return followers.back().made == operand;
+  for (const ColumnRuns::Run& run : operand.runs()) {
+    for (int64_t c = 0; c < run.count;) {
+      const auto place = find_in(op, t.launch, t.product, run.offset(0, c));
+      if (!place) return false;
+      c += place->found.step == run.step[0] ? place->found.rest + 1 : 1;
+    }
   }
   return true;
 }
@@ -247,34 +315,31 @@ void ProductFollowers::follow(const FollowedColumns& t, const FollowingOp& op,
   const size_t command = launches_.at(t.launch).command;
   const auto note =
       std::find_if(noted.rbegin(), noted.rend(), [&](const WeightProduct& w) { return w.step <= command; });
-  const int64_t rows = t.columns[0].floats;
-  const auto describe = [&](int64_t FollowingNode::* operand, const float* arena, bool writes) {
-    const auto at = [&](size_t j) { return t.columns[j].*operand; };
-    if (note != noted.rend() && note->step == command && arena == op.arena())
-      note->accesses.push_back(access_to(arena, static_cast<int64_t>(t.columns.size()), rows, rows, writes,
-                                         [&](int64_t j) { return at(static_cast<size_t>(j)); }));
-    return matrix(t, arena, at);
+  const bool is_noted = note != noted.rend() && note->step == command;
+  const int64_t rows = rows_of(t);
+  const auto describe = [&](const ColumnRuns& columns, const float* arena, bool writes) {
+    if (is_noted && arena == op.arena()) note->accesses.push_back(access_of(columns, arena, rows, writes));
+    return matrix(columns, arena);
   };
-  const auto read = [&](int64_t FollowingNode::* operand, const float* arena, bool may_be_carried) {
-    if (t.columns[0].*operand < 0) return cuda::Matrix<const float>{};
-    cuda::Matrix<const float> m = describe(operand, arena, false);
-    if (may_be_carried && is_carried(t, op, operand)) m = {};
+  const auto read = [&](FollowerOperand operand, const float* arena, bool may_be_carried) {
+    if (t.runs[0].at[operand] < 0) return cuda::Matrix<const float>{};
+    const ColumnRuns columns = columns_of(t, operand);
+    cuda::Matrix<const float> m = describe(columns, arena, false);
+    if (may_be_carried && are_carried(t, op, columns)) m = {};
     return m;
   };
-  f.x = read(&FollowingNode::x, op.values, op.forward());
-  f.y = read(&FollowingNode::y, op.values, op.forward());
-  f.z = read(&FollowingNode::z, op.values, false);
-  f.dz = read(&FollowingNode::dz, op.gradients, true);
-  const cuda::Matrix<const float> to = describe(&FollowingNode::to, op.arena(), true);
+  f.x = read(kX, op.values, op.forward());
+  f.y = read(kY, op.values, op.forward());
+  f.z = read(kZ, op.values, false);
+  f.dz = read(kDz, op.gradients, true);
+  all.made = columns_of(t, kTo);
+  const cuda::Matrix<const float> to = describe(all.made, op.arena(), true);
   f.to = {const_cast<float*>(to.base), to.index, to.stride};
-  std::vector<int64_t> made;
-  for (const FollowingNode& c : t.columns) made.push_back(c.to);
-  all.made = ColumnOffsets(std::move(made), rows);
   const ArenaRange results = all.made.range();
   launches_.follow(t.launch, t.product, std::move(all));
   if (op.forward()) return written_.push_back({results, command, true});
   launches_.touch(t.launch, results);
-  launches_.touch(t.launch, range_of(t.columns, &FollowingNode::dz, rows));
+  launches_.touch(t.launch, columns_of(t, kDz).range());
 }
 
 }  // namespace dyc

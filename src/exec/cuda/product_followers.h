@@ -5,16 +5,20 @@
 #include <optional>
 #include <vector>
 
-#include "exec/cuda/column_offsets.h"
+#include "exec/cuda/column_runs.h"
 #include "exec/cuda/persistent_pass.h"
 
 namespace dyc {
 
 class ProductLaunches;
 
-// A node, or a column, of an element-wise launch: where its operands are, as in cuda::Follower. -1: nowhere.
+// Operands of an element-wise op, as in cuda::Follower, and how many of them there are.
+enum FollowerOperand : size_t { kX, kY, kZ, kDz, kTo, kFollowerOperands };
+
+// Elements next to each other in all operands: of a node, or of nodes. -1: the op has no such operand.
 struct FollowingNode {
-  int64_t floats, x, y, z, dz, to;
+  int64_t floats;
+  std::array<int64_t, kFollowerOperands> at;
 };
 struct FollowingOp {
   cuda::Follower::Kind kind;
@@ -24,11 +28,13 @@ struct FollowingOp {
   std::vector<FollowingNode> nodes;
   bool forward() const { return kind == cuda::Follower::forward; }
   float* arena() const { return forward() ? values : gradients; }
+  FollowerOperand made_by_product(bool second) const { return !forward() ? kDz : second ? kY : kX; }
+  void add(const FollowingNode& node);
 };
 
 struct ProductFollower {
   cuda::Follower follower;
-  ColumnOffsets made;  // by column of the product
+  ColumnRuns made;  // by column of the product
 };
 
 class ProductFollowers {
@@ -51,8 +57,8 @@ class ProductFollowers {
   // A column of a product's result, and what has followed it: the follower of this number, or 0: nothing.
   struct ColumnPlace {
     size_t launch, product;
-    int64_t column;
     size_t slot;
+    FoundColumn found;
   };
   struct Written {
     ArenaRange range;
@@ -63,33 +69,39 @@ class ProductFollowers {
     ArenaRange reads, adds;
     size_t first, command;
   };
+  using FollowedRun = ColumnRun<kFollowerOperands>;
   struct FollowedColumns {  // a product that the op follows, and what it reads and makes for each column
     size_t launch, product;
-    std::vector<FollowingNode> columns;
-    int64_t known = 0;  // columns
+    std::vector<FollowedRun> runs;
   };
   bool find_targets(const FollowingOp& op);
-  std::optional<ColumnPlace> place_of_node(const FollowingOp& op, const FollowingNode& node);
-  bool add_column(const ColumnPlace& place, const FollowingNode& column);
-  std::optional<ColumnPlace> find(const FollowingOp& op, int64_t offset);
+  bool find_columns(const FollowingOp& op, const FollowingNode& node, int64_t rows);
+  bool is_whole(FollowedColumns& t) const;
+  bool find_first(const FollowingOp& op, const FollowingNode& node);
+  void add_run(const FollowedRun& run);
+  bool find(const FollowingOp& op, int64_t offset);
+  void skip(int64_t columns);
   std::optional<ColumnPlace> find_in(const FollowingOp& op, size_t launch, size_t product,
                                      int64_t offset) const;
   bool may_read(const FollowedColumns& t, const FollowingOp& op, const std::vector<Command>& commands) const;
-  bool is_there(const FollowedColumns& t, const FollowingOp& op, int64_t column, int64_t offset,
-                size_t since) const;
+  bool are_there(const FollowedColumns& t, const FollowingOp& op, const FollowedRun& run,
+                 FollowerOperand operand, size_t since) const;
+  bool is_written(ArenaRange read, size_t since) const;
   bool may_add(const FollowedColumns& t, const std::vector<Command>& commands) const;
   bool adds_apart(const FollowedColumns& t, ArenaRange to, ArenaRange dz, size_t commands) const;
   void follow(const FollowedColumns& t, const FollowingOp& op, std::vector<WeightProduct>& noted);
-  template <class At>
-  cuda::Matrix<const float> matrix(const FollowedColumns& t, const float* arena, At at);
-  bool is_carried(const FollowedColumns& t, const FollowingOp& op, int64_t FollowingNode::* operand) const;
+  cuda::Matrix<const float> matrix(const ColumnRuns& columns, const float* arena);
+  int64_t rows_of(const FollowedColumns& t) const;
+  ColumnRuns columns_of(const FollowedColumns& t, FollowerOperand operand) const;
+  bool are_carried(const FollowedColumns& t, const FollowingOp& op, const ColumnRuns& operand) const;
 
   ProductLaunches& launches_;
   std::vector<Written> written_;
   std::vector<Added> added_;
   std::vector<FollowedColumns> targets_;
-  ColumnPlace last_{};   // that was found
-  bool second_ = false;  // the operand that the last product made
+  ColumnPlace last_{};       // that was found,
+  int64_t last_offset_ = 0;  // at this offset
+  bool second_ = false;      // the operand that the last product made
 };
 
 }  // namespace dyc
