@@ -28,19 +28,16 @@ Command ProductLaunches::command_of(const ProductLaunch& launch, const cuda::Pro
           nullptr,          0};
 }
 
-namespace {
-
-void append(ProductLaunch& to, const ProductLaunch& from) {
+void ProductLaunches::Open::append(const ProductLaunch& from) {
+  if (!all) all = {first->kernel_id, first->variant, first->products, first->terms, first->tiles};
   for (cuda::Product p : from.products) {
-    p.first += static_cast<uint32_t>(to.terms.size());
-    p.tile += to.tiles;
-    to.products.push_back(p);
+    p.first += static_cast<uint32_t>(all->terms.size());
+    p.tile += all->tiles;
+    all->products.push_back(p);
   }
-  to.terms.insert(to.terms.end(), from.terms.begin(), from.terms.end());
-  to.tiles += from.tiles;
+  all->terms.insert(all->terms.end(), from.terms.begin(), from.terms.end());
+  all->tiles += from.tiles;
 }
-
-}  // namespace
 
 const std::vector<ProductFollower>& ProductLaunches::followers(size_t number, size_t product) const {
   static const std::vector<ProductFollower> none;
@@ -153,12 +150,11 @@ Command ProductLaunches::add_at_once(size_t first, size_t end, bool needs_grid_s
 
 std::vector<Command> ProductLaunches::joined(const std::vector<Command>& commands) {
   std::vector<Command> joined;
-  std::vector<Numbered> open;  // since the last wait; numbers are places in `joined`
+  std::vector<Open> open;  // since the last wait
   const auto close = [&] {
-    for (const Numbered& o : open)
-      if (o.joined)
-        joined[o.command] =
-            command_of(o.launch, list_.put(o.launch.products), joined[o.command].needs_grid_sync);
+    for (const Open& o : open)
+      if (o.all)
+        joined[o.place] = command_of(*o.all, list_.put(o.all->products), joined[o.place].needs_grid_sync);
     open.clear();
   };
   std::fill(std::begin(spared_), std::end(spared_), 0);
@@ -174,15 +170,14 @@ std::vector<Command> ProductLaunches::joined(const std::vector<Command>& command
       next += static_cast<int64_t>(end - number);
       continue;
     }
-    const auto to = std::find_if(open.begin(), open.end(), [&](const Numbered& o) {
-      return is_next && o.launch.kernel_id == next->launch.kernel_id;
+    const auto to = std::find_if(open.begin(), open.end(), [&](const Open& o) {
+      return is_next && o.first->kernel_id == next->launch.kernel_id;
     });
     if (to != open.end()) {
-      append(to->launch, next->launch);
-      to->joined = true;
+      to->append(next->launch);
       ++spared_[static_cast<size_t>(next->launch.variant)];
     } else {
-      if (is_next) open.push_back({joined.size(), next->launch, nullptr});
+      if (is_next) open.push_back({joined.size(), &next->launch, {}});
       joined.push_back(commands[i]);
     }
     next += is_next;

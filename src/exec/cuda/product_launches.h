@@ -46,7 +46,6 @@ class ProductLaunches {
     size_t command;
     ProductLaunch launch;
     cuda::Product* products;  // in host memory, to be uploaded
-    bool joined = false;
   };
   size_t size() const { return all_.size(); }
   const Numbered& at(size_t number) const { return all_[number]; }
@@ -66,6 +65,12 @@ class ProductLaunches {
   void clear();
 
  private:
+  struct Open {  // launches that may become one: its place among the commands
+    size_t place;
+    const ProductLaunch* first;
+    std::optional<ProductLaunch> all;  // of several
+    void append(const ProductLaunch& from);
+  };
   Command command_of(const ProductLaunch& launch, const cuda::Product* products, bool needs_grid_sync);
   size_t end_of_adding(size_t first, const std::vector<Command>& commands) const;
   Command add_at_once(size_t first, size_t end, bool needs_grid_sync);
