@@ -6,14 +6,15 @@
 namespace dyc::DYC_ISA {
 
 // Are short runs of rows slow, as they are all over the memory, or fall into the same few cache lines?
-DYC_INLINE bool nn_slow_runs(int64_t rows, int64_t k, int64_t ld) {
-  return !kManyRegisters && (rows * k > kNnLarge || ld % kNnCrowded == 0);
+DYC_INLINE bool nn_slow_runs(int64_t rows, int64_t cols, int64_t k, int64_t ld) {
+  if (!kManyRegisters) return rows * k > kNnLarge || ld % kNnCrowded == 0;
+  return cols > kTileCols && ld % kNnCrowded == 0 && ld * k >= kNnCrowdedFloats;
 }
 // Up to so many columns, the first tile that reads a block of W copies it, into the first-level cache.
 DYC_INLINE int64_t nn_copy_cols(int64_t k) { return k <= kNnCopyShort ? kNnCopyCols : kNnCopyLong; }
 // For more, W is copied to panels beforehand, if runs are slow or it is large and read many times.
 DYC_INLINE bool nn_packs(int64_t rows, int64_t cols, int64_t k, int64_t ld) {
-  return nn_slow_runs(rows, k, ld) || (!kLongRuns && rows * k > kNnPacked && cols >= kNnPackedCols);
+  return nn_slow_runs(rows, cols, k, ld) || (!kLongRuns && rows * k > kNnPacked && cols >= kNnPackedCols);
 }
 // Columns and rows of W per pass: both should stay in the second-level cache.
 DYC_INLINE int64_t nn_pass_cols(int64_t k) {
@@ -270,7 +271,7 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
     return;
   }
   const int64_t height = rows.end - rows.begin, pass_rows = nn_pass_rows(k);
-  if (width <= nn_copy_cols(k) && nn_slow_runs(height, k, ld)) return nn_blocks(args, rows, cols);
+  if (width <= nn_copy_cols(k) && nn_slow_runs(height, width, k, ld)) return nn_blocks(args, rows, cols);
   if (!nn_packs(height, width, k, ld)) {
     for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
       nn_tiles(args, w + r, ld, {r, min_of(rows.end, r + pass_rows)}, cols);

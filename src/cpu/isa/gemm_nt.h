@@ -6,20 +6,19 @@
 
 namespace dyc::DYC_ISA {
 
-// Copying dy pays from a few columns on, unless the operands are small enough to stay in the cache, or a
-// panel of it is read a few times only: once per tile of ks.
+// Copying the operands pays from a few columns on, unless they are small enough to stay in the cache, or few
+// tiles read the copies.
 DYC_INLINE bool nt_packs(int64_t rows, int64_t ks, int64_t n) {
-  if (kManyRegisters && ks < kNtPackKs) return false;
-  return n > kNtBlock || (n >= kNtPackTerms && rows + ks > kNtInCache);
+  if (kManyRegisters && ks < (rows > kPanelRows ? kNtPackKs : 2 * kNtPackKs)) return false;
+  return n > kNtBlock || (n >= kNtPackTerms && n * (rows + ks) > kNtInCache);
 }
 
-// Column j of the operands of a tile: dy copied to a panel (dy[j][kPanelRows]) or, like x, read in place.
+// Column j of the operands of a tile: copied, dy to a panel (dy[j][kPanelRows]), or read in place.
 struct Packed {
-  const float* dy;
-  const float* const* xs;
-  int64_t k;
+  const float *dy, *x;
+  int64_t x_step;
   DYC_INLINE const float* dy_at(int64_t j) const { return dy + j * kPanelRows; }
-  DYC_INLINE const float* x_at(int64_t j) const { return xs[j] + k; }
+  DYC_INLINE const float* x_at(int64_t j) const { return x + j * x_step; }
 };
 struct Direct {
   const float* const* dys;
@@ -186,19 +185,32 @@ static void nt_pack_dy(const NtArgs& a, Range js, int64_t row, int64_t height, f
   }
 }
 
+// Columns of x one after the other: from all over the memory, each would be on a page of its own. An odd
+// number of cache lines apart, as what a tile reads of them must not fall into the same few lines of the
+// cache.
+static int64_t nt_pack_x(const NtArgs& a, Range js, Scratch& scratch, float** packed) {
+  const int64_t width = a.ks.end - a.ks.begin, step = (ceil_div(width, kLine) | 1) * kLine;
+  float* to = *packed = scratch.get(kNtBlock * step);
+  for (int64_t j = js.begin; j < js.end; j++, to += step) {
+    const float* x = col(a.x, j) + a.ks.begin;
+    each_vector(width, [&](int64_t k, auto get, auto, auto put)
+                           __attribute__((always_inline)) { put(to + k, get(x + k)); });
+  }
+  return step;
+}
+
 static void nt_packed(const NtArgs& a, Range js, int64_t next) {
   const int64_t n = js.end - js.begin;
-  static thread_local Scratch scratch;
-  float* dy = scratch.get(kNtBlock * kPanelRows);
-  const float* xs[kNtBlock];
-  for (int64_t j = 0; j < n; j++) xs[j] = col(a.x, js.begin + j);
+  static thread_local Scratch scratch, x_scratch;
+  float *dy = scratch.get(kNtBlock * kPanelRows), *x;
+  const int64_t step = nt_pack_x(a, js, x_scratch, &x);
   NtFetch fetch(a, js, next);
   for (int64_t r = a.rows.begin; r < a.rows.end; r += kPanelRows) {
     const int64_t height = min_of(kPanelRows, a.rows.end - r);
     nt_pack_dy(a, js, r, height, dy);
     for (int64_t k = a.ks.begin; k < a.ks.end; k += kTileCols) {
       if (fetch.left()) fetch.step();
-      const Packed source{dy, xs, k};
+      const Packed source{dy, x + k - a.ks.begin, step};
       nt_dispatch(n, source, a.dw + k * a.ld + r, a.ld, height, min_of(kTileCols, a.ks.end - k), a.unset);
     }
   }

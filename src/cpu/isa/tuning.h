@@ -27,7 +27,10 @@ inline constexpr int64_t kNnLong = 2048;         // terms of a piece of a longer
 inline constexpr int64_t kNnLongColumns = 96;    // columns of such sums at a time
 inline constexpr int64_t kFewRows = 8;           // of W: they fill no vector, so W is transposed first
 inline constexpr int64_t kNnLarge = 512 * 1024;  // floats of W that are all over the memory
-inline constexpr int64_t kNnCrowded = 1024;      // floats between columns that fall into the same cache lines
+// Floats between columns that fall into the same few cache lines; with long runs, floats of so many columns
+// that the second-level cache has no room for them either.
+inline constexpr int64_t kNnCrowded = kManyRegisters ? 512 : 1024;
+inline constexpr int64_t kNnCrowdedFloats = 256 * 1024;
 inline constexpr int64_t kNnCopyShort = 4 * kNnBlock;         // inner index up to which more columns copy
 inline constexpr int64_t kNnCopyCols = 80, kNnCopyLong = 47;  // columns up to which tiles copy W: short, long
 inline constexpr bool kLongRuns = kPanelRows >= 64;           // a panel's rows of a column are 4 cache lines
@@ -69,9 +72,9 @@ inline constexpr int kNtStreamK = kManyRegisters ? (N <= 4 ? 4 : 2)
                                                  : (N <= 2   ? 4
                                                     : N <= 4 ? 2
                                                              : 1);
-inline constexpr int64_t kNtPackKs = 96;     // columns of dW that read a panel of dy often enough to copy it
-inline constexpr int64_t kNtPackTerms = 16;  // columns of dy from which it is copied, if dW has more rows and
-inline constexpr int64_t kNtInCache = 256;   // columns, together, than stay in the cache
+// Columns of dW that read copies of dy and x often enough, and columns of dy and floats of both from which
+// they are copied.
+inline constexpr int64_t kNtPackKs = 48, kNtPackTerms = 16, kNtInCache = 5 * 1024;
 // Columns of dy per row from which a dW of few rows is transposed (AVX-512: 8 rows break even at 3 to 4).
 inline constexpr int64_t kNtAcrossCols = 4;
 
