@@ -26,8 +26,12 @@ DYC_INLINE int64_t nn_pass_rows(int64_t k) {
   return fit < kNnPassRows ? kNnPassRows : fit;
 }
 
-// With kCopies, rows of W are also stored to a panel, and those of the next panel are fetched.
-template <int R, int C, bool kTail, bool kCopies = false>
+// What a tile does with columns of W beside reading them. `fetches`: those that follow are fetched, as the
+// processor does so only along long runs. `copies`: they are stored to a panel, and the next panel is
+// fetched.
+enum class NnReads { plain, fetches, copies };
+
+template <int R, int C, bool kTail, NnReads kReads>
 DYC_TILE nn_tile(int64_t k, const float* w, int64_t ld, const float* const* xs, const float* const* starts,
                  float* const* ys, int last, float* panel = nullptr) {
   const float* x[C];
@@ -37,6 +41,9 @@ DYC_TILE nn_tile(int64_t k, const float* w, int64_t ld, const float* const* xs, 
     V acc[R][C];
     DYC_UNROLL for (int c = 0; c < C; c++) { DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = V{}; }
     for (const int64_t end = min_of(k, i + kNnBlock); i < end; i++, w += ld) {
+      if constexpr (kReads == NnReads::fetches) {
+        DYC_UNROLL for (int r = 0; r < R * kLanes; r += kLine) __builtin_prefetch(w + kNnAhead * ld + r);
+      }
       // With few registers only the shorter side of the tile is held, the longer one passes through one more.
       if constexpr (R > C && !kManyRegisters) {
         V b[C];
@@ -49,9 +56,9 @@ DYC_TILE nn_tile(int64_t k, const float* w, int64_t ld, const float* const* xs, 
         V a[R];
         DYC_UNROLL for (int r = 0; r < R; r++) {
           a[r] = kTail && r == R - 1 ? load_n(w + r * kLanes, last) : load<V>(w + r * kLanes);
-          if constexpr (kCopies) store(panel + i * kPanelRows + r * kLanes, a[r]);
+          if constexpr (kReads == NnReads::copies) store(panel + i * kPanelRows + r * kLanes, a[r]);
         }
-        if constexpr (kCopies) __builtin_prefetch(w + kPanelRows, 0, 2);
+        if constexpr (kReads == NnReads::copies) __builtin_prefetch(w + kPanelRows, 0, 2);
         DYC_UNROLL for (int c = 0; c < C; c++) {
           const V b = splat<V>(x[c][i]);
           DYC_UNROLL for (int r = 0; r < R; r++) acc[r][c] = vfma(a[r], b, acc[r][c]);
@@ -105,7 +112,7 @@ struct NnFetch {
 };
 
 // Columns [j, j + C) of rows [begin, end); w points at row `begin`. The next columns are fetched meanwhile.
-template <int C>
+template <int C, NnReads kReads>
 DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range rows, int64_t j,
                            NnFetch fetch) {
   NnColumns<C> columns(a, rows.begin, j);
@@ -133,8 +140,9 @@ DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range ro
     const int last = static_cast<int>(left - (vectors - 1) * kLanes);
     with_constant<kMost>(vectors, [&](auto v) {
       constexpr int R = decltype(v)::value;
-      if (last == kLanes) nn_tile<R, C, false>(a.k, w, ld, columns.xs, columns.from(), columns.ys, last);
-      else nn_tile<R, C, true>(a.k, w, ld, columns.xs, columns.from(), columns.ys, last);
+      if (last == kLanes)
+        nn_tile<R, C, false, kReads>(a.k, w, ld, columns.xs, columns.from(), columns.ys, last);
+      else nn_tile<R, C, true, kReads>(a.k, w, ld, columns.xs, columns.from(), columns.ys, last);
     });
     w += left;
     for (int c = 0; c < C; c++) {
@@ -144,6 +152,7 @@ DYC_INLINE void nn_columns(const NnArgs& a, const float* w, int64_t ld, Range ro
   }
 }
 
+template <NnReads kReads>
 DYC_INLINE void nn_tiles(const NnArgs& a, const float* w, int64_t ld, Range rows, Range cols) {
   const int64_t tiles = ceil_div(cols.end - cols.begin, kTileCols);
   const int64_t n = cols.end - cols.begin, height = rows.end - rows.begin;
@@ -151,8 +160,8 @@ DYC_INLINE void nn_tiles(const NnArgs& a, const float* w, int64_t ld, Range rows
   int64_t j = cols.begin;
   for (int64_t t = tiles; t > 0; t--) {  // even sizes: 8 columns are 4 + 4, not 6 + 2
     const int64_t width = ceil_div(cols.end - j, t);
-    with_constant<kTileCols>(width,
-                             [&](auto c) { nn_columns<decltype(c)::value>(a, w, ld, rows, j, fetch); });
+    with_constant<kTileCols>(
+        width, [&](auto c) { nn_columns<decltype(c)::value, kReads>(a, w, ld, rows, j, fetch); });
     j += width;
   }
 }
@@ -169,11 +178,12 @@ static void nn_blocks(const NnArgs& all, Range rows, Range cols) {
       with_constant<kTileCols / 2>(first - kTileCols / 2, [&](auto c) {
         constexpr int C = decltype(c)::value + kTileCols / 2;
         const NnColumns<C> to(a, r, cols.begin);
-        nn_tile<kPanel, C, false, true>(a.k, a.w + r, a.ld, to.xs, to.from(), to.ys, kLanes, panel);
+        nn_tile<kPanel, C, false, NnReads::copies>(a.k, a.w + r, a.ld, to.xs, to.from(), to.ys, kLanes,
+                                                   panel);
       });
-      nn_tiles(a, panel, kPanelRows, {r, r + kPanelRows}, {cols.begin + first, cols.end});
+      nn_tiles<NnReads::plain>(a, panel, kPanelRows, {r, r + kPanelRows}, {cols.begin + first, cols.end});
     }
-    if (r < rows.end) nn_tiles(a, a.w + r, a.ld, {r, rows.end}, cols);
+    if (r < rows.end) nn_tiles<NnReads::plain>(a, a.w + r, a.ld, {r, rows.end}, cols);
     a.w += kNnBlock * a.ld;
     a.x.base += kNnBlock;
     a.start = {a.y.base, a.y.stride, a.y.index};
@@ -262,7 +272,7 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
   const int64_t width = cols.end - cols.begin;
   if (width <= 0 || rows.end <= rows.begin) return;
   if (k <= 0) {  // an empty sum; one pass of a tile writes it
-    nn_tiles(args, w, ld, rows, cols);
+    nn_tiles<NnReads::plain>(args, w, ld, rows, cols);
     return;
   }
   // One tile of so few rows reads W in long runs, too.
@@ -274,7 +284,9 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
   if (width <= nn_copy_cols(k) && nn_slow_runs(height, width, k, ld)) return nn_blocks(args, rows, cols);
   if (!nn_packs(height, width, k, ld)) {
     for (int64_t r = rows.begin; r < rows.end; r += pass_rows) {
-      nn_tiles(args, w + r, ld, {r, min_of(rows.end, r + pass_rows)}, cols);
+      const Range pass{r, min_of(rows.end, r + pass_rows)};
+      if (height * k >= kNnFetched) nn_tiles<NnReads::fetches>(args, w + r, ld, pass, cols);
+      else nn_tiles<NnReads::plain>(args, w + r, ld, pass, cols);
     }
     return;
   }
@@ -288,7 +300,7 @@ static void nn_short(Range rows, Range cols, int64_t k, const float* w, int64_t 
       const Range pass{j, min_of(cols.end, j + pass_cols)};
       for (int64_t p = 0; p < part; p += kPanelRows) {
         const Range panel{r + p, r + min_of(part, p + kPanelRows)};
-        nn_tiles(args, packed + p * k, kPanelRows, panel, pass);
+        nn_tiles<NnReads::plain>(args, packed + p * k, kPanelRows, panel, pass);
       }
     }
   }

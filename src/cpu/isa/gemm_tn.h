@@ -33,9 +33,16 @@ DYC_INLINE void tn_multiply(int64_t m, int64_t ld, const float* const (&a)[R], c
       }
     }
   }
-  for (; i + kLanes <= m; i += kLanes) {
-    step([i](const float* p) __attribute__((always_inline)) { return load<V>(p + i); });
+  const auto load_at = [&i](const float* p) __attribute__((always_inline)) { return load<V>(p + i); };
+  if constexpr (kManyRegisters && R == 4) {
+    if (m <= kTnFetchedRows) {  // the next R columns, as the processor fetches only along long runs
+      for (; i + kLanes <= m; i += kLanes) {
+        step(load_at);
+        DYC_UNROLL for (int r = 0; r < R; r++) __builtin_prefetch(a[r] + R * ld + i);
+      }
+    }
   }
+  for (; i + kLanes <= m; i += kLanes) step(load_at);
   if (i < m) {
     const int last = static_cast<int>(m - i);
     step([i, last](const float* p) __attribute__((always_inline)) { return load_n(p + i, last); });

@@ -43,6 +43,8 @@ inline constexpr int64_t kNnPassRows = 64, kNnMostRows = 512;  // of a pass, at 
 // unless tiles are so large that these arrive in time.
 inline constexpr int64_t kNnFetch = 4;
 inline constexpr bool kNnFetchesY = !kManyRegisters;
+// W of at least so many floats is fetched so many columns ahead, where it is not copied.
+inline constexpr int64_t kNnFetched = 8 * 1024, kNnAhead = 8;
 // Few columns: so many are streamed, with kStreamK columns of W at a time.
 inline constexpr int kStreamCols = 2;
 template <int Cols> inline constexpr int kStreamK = Cols == 1 || kManyRegisters ? 8 : 6;
@@ -58,6 +60,8 @@ inline constexpr int64_t kTnPassCols = 32;            // columns of W of a pass,
 // Columns are fetched ahead if W has at least so many floats, so that there is time to do so between two
 // columns, and if there are more of them than kStreamed.
 inline constexpr int64_t kTnSlow = 8 * 1024;
+// Rows of W up to which its columns are fetched ahead.
+inline constexpr int64_t kTnFetchedRows = 512;
 
 // ---- dy x' (gemm_nt.h)
 inline constexpr int64_t kNtBlock = 128, kNtLong = 2048;  // terms of a chain of additions, and of a piece
