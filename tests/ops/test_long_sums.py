@@ -177,7 +177,7 @@ PRODUCTS = """
 import numpy as np, dynet_compat as dy
 r = np.random.RandomState(3)
 for m, k in ((1, 1), (1, 300), (2, 17), (3, 64), (5, 130), (8, 33), (8, 2500), (9, 40),
-             (1024, 130), (4001, 140)):
+             (1024, 130), (4001, 140), (1024, 270), (512, 530)):
     pc = dy.ParameterCollection()
     w, b = r.randn(m, k).astype("f4"), r.randn(m).astype("f4")
     W, B = pc.parameters_from_numpy(w), pc.parameters_from_numpy(b)
@@ -269,11 +269,40 @@ def test_gradients_of_matrices_of_any_height(isa: str) -> None:
     assert run(HEIGHTS, DYNET_COMPAT_ISA=isa) == "same\n"
 
 
+# The gradient of a weight whose operands are copied first, and of its columns, a few at a time, without that.
+COPIES = """
+import numpy as np, dynet_compat as dy
+r = np.random.RandomState(6)
+for m, k, n in ((65, 48, 60), (130, 97, 23), (64, 96, 128), (17, 200, 129), (70, 49, 300), (256, 130, 40),
+                (33, 111, 2100)):
+    x, d = r.randn(k, n).astype("f4"), r.randn(m, n).astype("f4")
+    pc = dy.ParameterCollection()
+    whole = pc.add_parameters((m, k), init=0.5)
+    parts = [pc.add_parameters((m, min(5, k - i)), init=0.5) for i in range(0, k, 5)]
+    exact, size = d.astype("f8") @ x.T, np.abs(d) @ np.abs(x.T)
+    for passes in (1, 2):
+        dy.renew_cg()
+        products = [whole * dy.inputTensor(x)]
+        products += [p * dy.inputTensor(x[5 * i:5 * i + 5].copy()) for i, p in enumerate(parts)]
+        dy.esum([dy.sum_elems(dy.cmult(y, dy.inputTensor(d))) for y in products]).backward()
+        got = whole.grad_as_array()
+        assert np.array_equal(got, np.hstack([p.grad_as_array() for p in parts])), (m, k, n, passes)
+        assert np.all(np.abs(got - passes * exact) <= 2e-6 * size), (m, k, n, passes)
+print("same")
+"""
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("isa", ["baseline", "avx2", ""])
+def test_gradients_of_weights_whose_operands_are_copied(isa: str, threads: str) -> None:
+    assert run(COPIES, DYNET_COMPAT_ISA=isa, DYNET_COMPAT_THREADS=threads) == "same\n"
+
+
 # Columns that do not stay in a cache together, which are fetched ahead.
 MANY = """
 import numpy as np, dynet_compat as dy
 r = np.random.RandomState(5)
-for m, k, n in ((64, 64, 9000), (37, 130, 7000), (1024, 130, 950)):
+for m, k, n in ((64, 64, 9000), (37, 130, 7000), (1024, 130, 950), (1024, 270, 130)):
     w, x, d = r.randn(m, k).astype("f4"), r.randn(n, k).astype("f4"), r.randn(n, m).astype("f4")
     W = dy.ParameterCollection().parameters_from_numpy(w)
     def run(rows):

@@ -34,8 +34,9 @@ DYC_INLINE void tn_multiply(int64_t m, int64_t ld, const float* const (&a)[R], c
     }
   }
   const auto load_at = [&i](const float* p) __attribute__((always_inline)) { return load<V>(p + i); };
-  if constexpr (kManyRegisters && R == 4) {
-    if (m <= kTnFetchedRows) {  // the next R columns, as the processor fetches only along long runs
+  if constexpr (kLanes == kLine && R == 4) {
+    // The next R columns, as the processor fetches only along long runs.
+    if (m >= kTnFetchedLeast && m <= kTnFetchedMost) {
       for (; i + kLanes <= m; i += kLanes) {
         step(load_at);
         DYC_UNROLL for (int r = 0; r < R; r++) __builtin_prefetch(a[r] + R * ld + i);

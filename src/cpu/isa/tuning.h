@@ -60,8 +60,8 @@ inline constexpr int64_t kTnPassCols = 32;            // columns of W of a pass,
 // Columns are fetched ahead if W has at least so many floats, so that there is time to do so between two
 // columns, and if there are more of them than kStreamed.
 inline constexpr int64_t kTnSlow = 8 * 1024;
-// Rows of W up to which its columns are fetched ahead.
-inline constexpr int64_t kTnFetchedRows = 512;
+// Rows of W whose columns are fetched ahead: fewer stay in the cache, more are long runs.
+inline constexpr int64_t kTnFetchedLeast = 65, kTnFetchedMost = 512;
 
 // ---- dy x' (gemm_nt.h)
 inline constexpr int64_t kNtBlock = 128, kNtLong = 2048;  // terms of a chain of additions, and of a piece
