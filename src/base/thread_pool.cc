@@ -22,36 +22,13 @@ namespace dyc {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Time = Clock::duration;
+using Clock = SharingPayoff::Clock;
 
 using tuning::kMaxThreads, tuning::kSpin;
 
 thread_local bool inside_loop = false;
 
 }  // namespace
-
-// On a busy machine a worker may lose its processor in the middle of a chunk, and the caller waits for long.
-// When waking and waiting have cost more time than the workers saved, the caller runs loops alone for a
-// while, and for twice as long if that soon happens again.
-class Crowding {
- public:
-  bool crowded() const { return alone_for_ > Time{} && Clock::now() < alone_until_; }
-  void judge(Time saved, Time lost) {
-    balance_ = std::min(balance_ + saved - lost, Time(tuning::kMostSaved));
-    if (balance_ > -Time(tuning::kMostLost)) return;
-    const auto now = Clock::now();
-    const bool again = now < alone_until_ + alone_for_;
-    alone_for_ = std::max(again ? 2 * alone_for_ : Time{}, -tuning::kAlone * balance_);
-    alone_for_ = std::min(alone_for_, Time(tuning::kMostAlone));
-    alone_until_ = now + alone_for_;
-    balance_ = {};
-  }
-
- private:
-  Time balance_{}, alone_for_{};  // saved less lost; how long loops are left to the caller
-  Clock::time_point alone_until_;
-};
 
 // A worker enters a loop by raising `inside` and then looking whether the loop is still open; the caller
 // closes the loop and then waits for `inside` to fall to 0. So a worker that wakes late misses the loop, and
@@ -69,13 +46,19 @@ struct ThreadPool::Workers {
     size_t end = 0;
   };
 
-  explicit Workers(int count)
+  Workers(int count, SharingPayoff& payoff, std::atomic<int>& awake)
       : spin_time(count > usable_cpus() ? std::chrono::nanoseconds(0) : kSpin),
-        shares(static_cast<size_t>(count)) {
+        shares(static_cast<size_t>(count)),
+        payoff(payoff),
+        awake(awake) {
     try {
-      for (int i = 1; i < count; i++) workers.emplace_back([this, i] { work(static_cast<size_t>(i)); });
+      for (int i = 1; i < count; i++) {
+        awake.fetch_add(1);
+        workers.emplace_back([this, i] { work(static_cast<size_t>(i)); });
+      }
     } catch (const std::system_error&) {
       // The system gives no more threads: those that started, or the caller alone, do the work.
+      awake.fetch_sub(1);
     }
   }
 
@@ -85,9 +68,9 @@ struct ThreadPool::Workers {
     for (;;) {
       const auto changed = [&] { return state.load() != seen; };
       if (!spin_until(changed, spin_time)) {
-        sleepers.fetch_add(1);
+        awake.fetch_sub(1);
         state.wait(seen);
-        sleepers.fetch_sub(1);
+        awake.fetch_add(1);
       }
       seen = state.load();
       if (stopping.load()) return;
@@ -118,16 +101,6 @@ struct ThreadPool::Workers {
     return taken;
   }
 
-  // Waking a thread takes microseconds, and a chunk not many more: while all workers sleep, some chunks are
-  // done without them before they are woken.
-  bool worth_waking(size_t chunks) {
-    if (static_cast<size_t>(sleepers.load()) < workers.size()) return true;
-    chunks_alone += chunks;
-    if (chunks_alone < tuning::kWorthWaking) return false;
-    chunks_alone = 0;
-    return true;
-  }
-
   void run(const Loop& new_loop) {
     const auto start = Clock::now();
     loop = new_loop;
@@ -145,14 +118,16 @@ struct ThreadPool::Workers {
     const auto finished = Clock::now();
     while (!spin_until([this] { return inside.load() == 0; }, kSpin)) std::this_thread::yield();
     const int64_t others = static_cast<int64_t>(loop.chunks) - own;
-    crowding.judge((finished - woken) * others / std::max<int64_t>(own, 1),
-                   woken - start + (Clock::now() - finished));
+    const auto end = Clock::now();
+    payoff.judge(others > 0, (finished - woken) * others / std::max<int64_t>(own, 1),
+                 woken - start + (end - finished), end);
     if (error) std::rethrow_exception(std::exchange(error, nullptr));
   }
 
   void wake(size_t useful) {
-    const size_t asleep = static_cast<size_t>(sleepers.load());
+    const size_t asleep = workers.size() - std::min(static_cast<size_t>(awake.load()), workers.size());
     if (asleep == 0) return;
+    if (asleep == workers.size()) payoff.wake();
     if (useful >= asleep) state.notify_all();
     else
       for (size_t i = 0; i < useful; i++) state.notify_one();
@@ -170,14 +145,13 @@ struct ThreadPool::Workers {
   // Odd while a loop is open; changes with every opening and closing.
   alignas(64) std::atomic<uint32_t> state{0};
   std::atomic<bool> stopping{false};
-  std::atomic<int> sleepers{0};
   std::vector<Share> shares;  // by thread, the caller's first
   alignas(64) std::atomic<int> inside{0};
   std::mutex error_mutex;
   std::exception_ptr error;
   size_t error_chunk = 0;
-  Crowding crowding;
-  size_t chunks_alone = 0;  // since the workers were woken
+  SharingPayoff& payoff;    // the pool's
+  std::atomic<int>& awake;  // the pool's
   std::vector<std::thread> workers;
 };
 
@@ -189,6 +163,7 @@ bool ThreadPool::acquire() { return !busy_.exchange(true); }
 void ThreadPool::stop() {
   if (workers_) workers_->join();
   workers_.reset();
+  awake_ = 0;
 }
 
 void ThreadPool::set_threads(int count) {
@@ -201,28 +176,43 @@ void ThreadPool::set_threads(int count) {
   busy_ = false;
 }
 
+int ThreadPool::threads_for(size_t small_chunks) const {
+  const int threads = threads_ - script_busy_;
+  if (threads <= 1 || small_chunks <= 1 || inside_loop) return 1;
+  return payoff_.pays(small_chunks, awake_.load() == 0, Clock::now()) ? threads : 1;
+}
+
 void ThreadPool::run(size_t n, size_t grain, Body fn, void* context, size_t small_chunks) {
   if (n == 0) return;
   grain = std::max<size_t>(grain, 1);
   const size_t chunks = n / grain + (n % grain != 0);
+  small_chunks = std::max(chunks, small_chunks);
   const auto alone = [&] {
     for (size_t begin = 0; begin < n; begin += std::min(grain, n - begin))
       fn(context, begin, begin + std::min(grain, n - begin));
   };
-  if (threads_ - script_busy_ <= 1 || chunks == 1 || inside_loop || !acquire()) return alone();
+  if (threads_ - script_busy_ <= 1 || inside_loop || !acquire()) return alone();
   struct Release {
     std::atomic<bool>& busy;
     ~Release() { busy = false; }
   } release{busy_};
-  if (!workers_) workers_ = std::make_unique<Workers>(threads_);
-  const size_t threads = workers_->shares.size() - script_busy_;
-  if (workers_->crowding.crowded() || !workers_->worth_waking(std::max(chunks, small_chunks))) return alone();
-  workers_->run({n, grain, chunks, threads, fn, context});
+  const int threads = threads_for(small_chunks);
+  if (threads == 1 || chunks == 1) {
+    if (awake_.load() > 0) return alone();
+    const auto begin = Clock::now();
+    alone();
+    payoff_.count(small_chunks, begin, Clock::now());
+    return;
+  }
+  if (!workers_) workers_ = std::make_unique<Workers>(threads_, payoff_, awake_);
+  const size_t most = workers_->shares.size() - static_cast<size_t>(threads_ - threads);
+  workers_->run({n, grain, chunks, most, fn, context});
 }
 
 void ThreadPool::forget_threads() {
   // Leaked on purpose: destroying a std::thread whose thread is gone would end the process.
   static_cast<void>(workers_.release());
+  awake_ = 0;
   busy_ = false;
 }
 

@@ -9,6 +9,8 @@
 #include <memory>
 #include <type_traits>
 
+#include "base/sharing_payoff.h"
+
 namespace dyc {
 
 class ThreadPool {
@@ -25,6 +27,10 @@ class ThreadPool {
   // True: the thread of the script does something else meanwhile, so that loops get one thread less. For
   // speed only.
   void set_script_busy(bool busy) { script_busy_ = busy; }
+
+  // Threads that a loop would be shared by if it were cut, 1 if that does not pay; `small_chunks` as below.
+  // To be asked where loops are cut in other ways for several threads, which one thread is slower with.
+  int threads_for(size_t small_chunks) const;
 
   // fn(context, begin, end) for the chunks [0, grain), [grain, 2 grain) ... of [0, n), the caller taking
   // part. If chunks throw, rethrows the exception of the first of those that ran; others may not run any
@@ -44,6 +50,8 @@ class ThreadPool {
   std::atomic<int> threads_;
   std::atomic<bool> script_busy_{false};
   std::atomic<bool> busy_{false};
+  std::atomic<int> awake_{0};  // workers that run, or look for work
+  SharingPayoff payoff_;
   std::unique_ptr<Workers> workers_;
 };
 
@@ -58,7 +66,7 @@ int default_threads();
 template <class F>
 void parallel_for(size_t n, size_t grain, F&& f, size_t small_chunks = 0) {
   if (n == 0) return;
-  if (n <= grain) {
+  if (n <= grain && small_chunks <= 1) {
     f(size_t{0}, n);
     return;
   }

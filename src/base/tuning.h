@@ -16,6 +16,7 @@ constexpr auto kMostLost = std::chrono::milliseconds(1);    // before loops run 
 constexpr int kAlone = 16;                                  // for so many times as long
 constexpr auto kMostAlone = std::chrono::seconds(1);
 constexpr size_t kWorthWaking = 8;  // chunks for which sleeping threads are woken
+constexpr uint32_t kMostLate = 4;   // threads that came too late n times are woken for one in 2^n loops
 
 // ---- tables
 constexpr uint32_t kSortedRows = 32;  // touched rows are sorted if they are one in so many, or fewer

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -167,6 +168,27 @@ std::vector<bool> lending_of(int steps, const std::vector<int64_t>& home, const 
   return lends;
 }
 
+// For tests: which of these loops would wake the sleeping threads. Each has a pause before it in nanoseconds,
+// chunks of 10 us, and whether threads that are woken for it come before it ends.
+std::vector<bool> waking_of(const std::vector<std::tuple<int64_t, size_t, bool>>& loops) {
+  SharingPayoff payoff;
+  std::vector<bool> wakes;
+  SharingPayoff::Clock::time_point now{};
+  for (const auto& [pause, chunks, come] : loops) {
+    now += std::chrono::nanoseconds(pause);
+    const auto end = now + chunks * std::chrono::microseconds(10);
+    wakes.push_back(payoff.pays(chunks, true, now));
+    if (!wakes.back()) {
+      payoff.count(chunks, now, end);
+    } else {
+      payoff.wake();
+      payoff.judge(come, {}, {}, end);
+    }
+    now = end;
+  }
+  return wakes;
+}
+
 pybind11::dict launch_counts(const pybind11::object& expression) {
   NodeId id;
   if (!to_node(expression.ptr(), "launch_counts", &id)) throw pybind11::error_already_set();
@@ -321,6 +343,7 @@ void add_graph_functions(pybind11::module_& m) {
   m.def("_lend_always", &lend_always, "least"_a);
   m.def("_is_lent", &is_lent);
   m.def("_lending", &lending_of, "steps"_a, "home"_a, "lent"_a);
+  m.def("_waking", &waking_of, "loops"_a);
   m.def("threads", [] { return thread_pool().threads(); });
   m.def("_use_device", &choose_device, "name"_a, "Computes on cpu, emulation or cuda:N from now on.");
   m.def("_set_loss_share", [](float share) { loss_share = share; }, "share"_a);

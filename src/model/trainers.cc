@@ -226,10 +226,14 @@ void Trainer::run_rows(const UpdateJob& job, size_t begin, size_t end, const Upd
 // Threads take the same parts of each parameter as when its gradient was computed.
 void Trainer::cut_jobs() {
   pieces_.clear();
-  const auto threads = static_cast<size_t>(thread_pool().threads());
+  const auto units_of = [](const UpdateJob& job) { return job.rows ? job.rows->size() : job.slice.n; };
+  size_t elements = 0;
+  for (uint32_t j = 0; j < n_jobs_; ++j)
+    elements += units_of(jobs_[j]) * (jobs_[j].rows ? jobs_[j].width : 1);
+  const auto threads = static_cast<size_t>(thread_pool().threads_for(elements / kUpdatePiece));
   for (uint32_t j = 0; j < n_jobs_; ++j) {
     const UpdateJob& job = jobs_[j];
-    const size_t units = job.rows ? job.rows->size() : job.slice.n;
+    const size_t units = units_of(job);
     const size_t step = job.rows ? kUpdatePiece / std::max<size_t>(job.width, 1) + 1 : kUpdatePiece;
     for (size_t begin = 0; begin < units; begin += step)
       pieces_.push_back({j, begin, std::min(units, begin + step), pieces_.size(), begin * threads / units});

@@ -20,8 +20,8 @@ Cols block_columns(float* block, int64_t ld, int64_t row, int64_t column) {
   return {block - row - column * ld, ld, nullptr};
 }
 
-size_t chunk(int64_t n, int64_t unit) {
-  const int64_t threads = thread_pool().threads();
+size_t chunk(int64_t n, int64_t unit, size_t small_chunks) {
+  const int64_t threads = thread_pool().threads_for(small_chunks);
   const int64_t parts = threads == 1 ? 1 : 2 * threads;
   return static_cast<size_t>(((n + parts - 1) / parts + unit - 1) / unit * unit);
 }
@@ -156,7 +156,8 @@ void ColumnLosses::forward(uint32_t loss) {
     kernels.finish(readers + cols.begin * reader, cols.end - cols.begin, p.summaries.data() + begin,
                    e_.graph_.values_arena.base() + l.out + begin);
   };
-  parallel_for(job.n, chunk(job.n, kLossColumns), run, small_chunks(job.work));
+  const size_t work = small_chunks(job.work);
+  parallel_for(job.n, chunk(job.n, kLossColumns, work), run, work);
 }
 
 // The launch that has the kernels.
@@ -241,7 +242,8 @@ void ColumnLosses::backward(uint32_t product) {
   ProfileTrace::Scope scope(e_.trace, ProfileSpan::kernel, "W x, W' dy and dy x'");
   scope.product(job.m, job.n, 3 * job.work / (job.m * job.n));
   prepare(b, l);
-  const int64_t group = (thread_pool().threads() == 1 ? 1 : kLossGroups) * gemm.nt_block;
+  const bool alone = thread_pool().threads_for(small_chunks(job.work)) == 1;
+  const int64_t group = (alone ? 1 : kLossGroups) * gemm.nt_block;
   float* const dy = block_.get(b.height * std::min(group, job.n));
   for (int64_t r = 0; r < job.m; r += b.height) {
     GradientBlock block{{r, std::min(r + b.height, job.m)}, {}, dy};
@@ -254,11 +256,11 @@ void ColumnLosses::backward(uint32_t product) {
         make_gradient(b, block, cols);
         add_to_inputs(b, block, cols);
       };
-      parallel_for(width, chunk(width, kLossGradientColumns), gradients, work);
+      parallel_for(width, chunk(width, kLossGradientColumns, work), gradients, work);
       const auto weights = [&](size_t begin, size_t end) {
         add_to_weights(b, block, {int64_t(begin), int64_t(end)});
       };
-      parallel_for(block.height(), chunk(block.height(), kLossGradientRows), weights, work);
+      parallel_for(block.height(), chunk(block.height(), kLossGradientRows, work), weights, work);
     }
   }
   finish_inputs(b);

@@ -20,14 +20,15 @@
 
 namespace dyc {
 
-inline int64_t most_chunks() {
-  const int64_t threads = thread_pool().threads();
-  return threads == 1 ? 1 : std::min(kChunksPerThread * threads, kMostChunks);
-}
-
 // Chunks of work that are just large enough for a thread.
 inline size_t small_chunks(int64_t multiply_adds, int64_t floats = 0) {
   return static_cast<size_t>(multiply_adds / kParallelFlops + floats / static_cast<int64_t>(kFlatGrain));
+}
+
+// The most chunks that so much work is cut into; 1 if one thread does it.
+inline int64_t most_chunks(size_t small_chunks) {
+  const int64_t threads = thread_pool().threads_for(small_chunks);
+  return threads == 1 ? 1 : std::min(kChunksPerThread * threads, kMostChunks);
 }
 
 class CpuExecutor final : public Executor {
@@ -180,6 +181,7 @@ class CpuExecutor final : public Executor {
     bool unset;   // the gradient was not zeroed before
     int64_t work;
     int64_t turn;  // number of the thread that has this part in its cache
+    bool by_rows;
   };
   void run_part(const DeferredGradient& d, const Part& part) const;
   void run_deferred(DeferredGradient& d) override;

@@ -19,12 +19,13 @@ struct LaunchNodes {
 // on them.
 template <class F>
 void parallel_pieces(size_t pieces, uint64_t work, uint64_t per_thread, F f) {
-  const uint64_t most = per_thread * static_cast<uint64_t>(thread_pool().threads());
+  const size_t small = small_chunks(static_cast<int64_t>(work));
+  const uint64_t most = per_thread * static_cast<uint64_t>(thread_pool().threads_for(small));
   const uint64_t chunks = std::max<uint64_t>(1, std::min(work / kParallelFlops, most));
   const auto run = [&](size_t begin, size_t end) {
     f(Range{static_cast<int64_t>(begin), static_cast<int64_t>(end)});
   };
-  parallel_for(pieces, static_cast<size_t>((pieces + chunks - 1) / chunks), run, small_chunks(work));
+  parallel_for(pieces, static_cast<size_t>((pieces + chunks - 1) / chunks), run, small);
 }
 
 // How the gradients that nodes add to are stored.

@@ -11,7 +11,8 @@ namespace {
 // Chunk of n instances with so much to do, at least so many of them.
 size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
   const auto chunks = static_cast<int64_t>(small_chunks(flops, floats));
-  const int64_t most = std::clamp<int64_t>(chunks, 1, std::clamp<int64_t>(n / least, 1, most_chunks()));
+  const int64_t allowed = std::clamp<int64_t>(n / least, 1, most_chunks(small_chunks(flops, floats)));
+  const int64_t most = std::clamp<int64_t>(chunks, 1, allowed);
   return static_cast<size_t>((n + most - 1) / most);
 }
 
@@ -40,8 +41,8 @@ void CpuExecutor::start_group(const Launch& head) {
 
 // Threads share the rows of products with few columns, not instances.
 bool CpuExecutor::GroupWork::separate() const {
-  return thread_pool().threads() > 1 &&
-         (columns < kFewColumns || (weights > kManyWeights && columns < 2 * kWideColumns));
+  const bool few = columns < kFewColumns || (weights > kManyWeights && columns < 2 * kWideColumns);
+  return few && thread_pool().threads_for(small_chunks(work)) > 1;
 }
 
 void CpuExecutor::forward_group(uint32_t first) {

@@ -12,9 +12,9 @@ namespace dyc {
 
 namespace {
 
-// Chunk of `n` units so that a chunk does at least kParallelFlops multiply-adds; a multiple of `unit`, at
-// most `most` of them.
-size_t grain_of(int64_t n, int64_t flops, int64_t unit, int64_t most) {
+// Chunk of `n` units so that a chunk does at least kParallelFlops multiply-adds; a multiple of `unit`.
+size_t grain_of(int64_t n, int64_t flops, int64_t unit) {
+  const int64_t most = most_chunks(small_chunks(flops));
   const int64_t chunks = std::max<int64_t>(1, std::min<int64_t>(flops / kParallelFlops, most));
   const int64_t grain = (n + chunks - 1) / chunks;
   return static_cast<size_t>((grain + unit - 1) / unit * unit);
@@ -124,9 +124,10 @@ void CpuExecutor::run_jobs(const MatmulJob* jobs, size_t n) {
     weights += jobs[i].work / std::max<int64_t>(jobs[i].n, 1);
     blocks += (jobs[i].m + kRowBlock - 1) / kRowBlock;
   }
-  if (n == 1 && jobs->n >= kByColumns && (jobs->n >= jobs->m || thread_pool().threads() == 1)) {
+  const bool alone = thread_pool().threads_for(small_chunks(work)) == 1;
+  if (n == 1 && jobs->n >= kByColumns && (jobs->n >= jobs->m || alone)) {
     const size_t least = weights > kManyWeights ? kWideColumns : kChunkColumns;
-    const size_t grain = std::max(least, grain_of(jobs->n, work, kChunkColumns, most_chunks()));
+    const size_t grain = std::max(least, grain_of(jobs->n, work, kChunkColumns));
     const auto columns = [&](size_t begin, size_t end) {
       run_job(*jobs, {0, jobs->m}, {int64_t(begin), int64_t(end)});
     };
@@ -144,7 +145,7 @@ void CpuExecutor::run_jobs(const MatmulJob* jobs, size_t n) {
       at = stop;
     }
   };
-  parallel_for(blocks, grain_of(blocks, work, 1, most_chunks()), rows, small_chunks(work));
+  parallel_for(blocks, grain_of(blocks, work, 1), rows, small_chunks(work));
 }
 
 void CpuExecutor::gemm_tn(int64_t m, int64_t k, const float* w, const Columns& dy, const Columns& dx) {
@@ -160,9 +161,8 @@ void CpuExecutor::run_tn(const Product* products, int count, int64_t k, int64_t 
   int64_t rows = 0;
   for (int i = 0; i < count; ++i) rows += products[i].m;
   const int64_t work = rows * k * n;
-  const bool by_columns = most_chunks() > 1 && work > kParallelFlops && n > k && are_separate(dx, k, n);
-  const size_t grain =
-      grain_of(by_columns ? n : k, work, by_columns ? kChunkColumns : kChunkRows, most_chunks());
+  const bool by_columns = most_chunks(small_chunks(work)) > 1 && n > k && are_separate(dx, k, n);
+  const size_t grain = grain_of(by_columns ? n : k, work, by_columns ? kChunkColumns : kChunkRows);
   const auto run = [&](size_t begin, size_t end) {
     const Range part{int64_t(begin), int64_t(end)};
     kernels_.gemm->tn_sum(by_columns ? Range{0, k} : part, by_columns ? part : Range{0, n}, products, count,
@@ -259,7 +259,7 @@ void CpuExecutor::back_matmul_nodes(const Launch& l) {
     work += p.m * p.k * p.n * ((p.dw != nullptr) + (p.dx != nullptr));
     least = std::min(least, p.k);
   }
-  const int64_t most = std::min({work / kParallelFlops, most_chunks(), least / kChunkRows});
+  const int64_t most = std::min({work / kParallelFlops, most_chunks(small_chunks(work)), least / kChunkRows});
   const int64_t parts = most > 1 && are_apart(node_products_) ? most : 1;
   const auto run = [&](size_t begin, size_t end) {
     for (const NodeProduct& p : node_products_) {
@@ -314,13 +314,13 @@ namespace {
 
 // Do threads share the rows of a gradient? Columns lie as the trainer's pieces do, but each part of them
 // copies all of dy, where that has many columns.
-bool by_rows(const DeferredGradient& d) {
-  const int64_t threads = thread_pool().threads(), least = kPart * threads;
+bool by_rows(const DeferredGradient& d, int64_t threads) {
+  const int64_t least = kPart * threads;
   const bool many = static_cast<int64_t>(d.dy.size()) >= kCopiedColumns;
   return threads == 1 ? d.m >= d.k : (d.m >= d.k && d.k < least) || (d.m >= least && many);
 }
 
-int64_t parts_of(const DeferredGradient& d) { return by_rows(d) ? d.m : d.k; }
+int64_t parts_of(const DeferredGradient& d, bool by_rows) { return by_rows ? d.m : d.k; }
 
 }  // namespace
 
@@ -328,7 +328,7 @@ int64_t parts_of(const DeferredGradient& d) { return by_rows(d) ? d.m : d.k; }
 void CpuExecutor::run_part(const DeferredGradient& d, const Part& part) const {
   const int64_t n = static_cast<int64_t>(d.dy.size());
   const ConstCols dy{grads(), 0, d.dy.data()}, x{values(), 0, d.x.data()};
-  const bool rows = by_rows(d);
+  const bool rows = part.by_rows;
   const Range all_rows = rows ? part.range : Range{0, d.m}, columns = rows ? Range{0, d.inner()} : part.range;
   if (d.k > 0) return kernels_.gemm->nt(all_rows, columns, n, dy, x, part.target, d.m, part.unset);
   if (part.unset) std::memset(part.target + part.range.begin, 0, (part.range.end - part.range.begin) * 4);
@@ -341,13 +341,15 @@ void CpuExecutor::run_deferred(DeferredGradient& d) {
   o.node = d.node;
   o.base = d.offset;
   float* target = weight_gradient(o);
-  const int64_t length = parts_of(d);
+  const size_t chunks = small_chunks(d.work());
+  const bool rows = by_rows(d, thread_pool().threads_for(chunks));
+  const int64_t length = parts_of(d, rows);
   ProfileTrace::Scope scope(trace, ProfileSpan::kernel, d.name());
   scope.product(d.m, d.inner(), static_cast<int64_t>(d.dy.size()));
   const auto run = [&](size_t begin, size_t end) {
-    run_part(d, {0, target, {int64_t(begin), int64_t(end)}, false, 0, 0});
+    run_part(d, {0, target, {int64_t(begin), int64_t(end)}, false, 0, 0, rows});
   };
-  parallel_for(length, grain_of(length, d.work(), kPart, most_chunks()), run, small_chunks(d.work()));
+  parallel_for(length, grain_of(length, d.work(), kPart), run, chunks);
   d.dy.clear();
   d.x.clear();
 }
@@ -356,7 +358,9 @@ void CpuExecutor::run_deferred(DeferredGradient& d) {
 void CpuExecutor::run_all_deferred() {
   parts_.clear();
   keeps_ = keep_products && direct_;
-  const int64_t threads = thread_pool().threads();
+  int64_t all = 0;
+  for (uint32_t i = 0; i < deferred_.size(); ++i) all += deferred_[i].work();
+  const int64_t threads = thread_pool().threads_for(small_chunks(all));
   for (uint32_t i = 0; i < deferred_.size(); ++i) {
     DeferredGradient& d = deferred_[i];
     if (d.dy.empty() || !deferred_.is_only(d) || (keeps_ && graph_.parameter_use(d.node).gradient >= 0)) {
@@ -365,11 +369,12 @@ void CpuExecutor::run_all_deferred() {
     }
     bool unset = false;
     float* target = parameter_target(d.node, &unset);
-    const int64_t length = parts_of(d);
+    const bool rows = by_rows(d, threads);
+    const int64_t length = parts_of(d, rows);
     for (int64_t at = 0; at < length; at += kPart) {
       const Range range{at, std::min(at + kPart, length)};
       const int64_t work = d.work() * (range.end - at) / length;
-      parts_.push_back({i, target, range, unset, work, at * threads / length});
+      parts_.push_back({i, target, range, unset, work, at * threads / length, rows});
     }
   }
   if (threads > 1)
@@ -403,7 +408,7 @@ void CpuExecutor::run_parts(std::span<const Part> parts) {
       scope.add_product(deferred_[i].m, deferred_[i].inner(), static_cast<int64_t>(deferred_[i].dy.size()));
   int64_t work = 0, left = 0;
   for (const Part& part : parts) work += part.work;
-  const int64_t share = std::max(work / most_chunks(), kParallelFlops);
+  const int64_t share = std::max(work / most_chunks(small_chunks(work)), kParallelFlops);
   chunks_.assign(1, 0);
   for (size_t i = 0; i < parts.size(); ++i)
     if ((left += parts[i].work) >= share || i + 1 == parts.size()) chunks_.push_back(i + 1), left = 0;
@@ -414,7 +419,7 @@ void CpuExecutor::run_parts(std::span<const Part> parts) {
       Part part = parts[i];
       DeferredGradient& of = deferred_[part.deferred];
       const int64_t most =
-          part.range.begin + std::max(kPart, kPartFloats * parts_of(of) / (of.m * of.inner()));
+          part.range.begin + std::max(kPart, kPartFloats * parts_of(of, part.by_rows) / (of.m * of.inner()));
       while (++i < end && parts[i].deferred == part.deferred && parts[i].range.end <= most)
         part.range.end = parts[i].range.end;
       run_part(of, part);
