@@ -2,7 +2,8 @@
 //
 // A script that reads values right after an update waits at once, and has only lost what it takes to wake the
 // other thread and to move the parameters between caches. So some steps of each way are timed by turns; the
-// medians of the time for each recorded value decide, for a number of steps that grows from trial to trial.
+// medians of the time for each recorded value decide, for a number of steps that grows from trial to trial,
+// and with what the trial has cost. Steps whose passes go on in the background are watched afterwards.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,9 +20,12 @@ class BackgroundPayoff {
 
  private:
   bool turn();
-  // Time where passes go on in the background, in that of the other way, as far as it was measured.
-  double ratio();
-  void decide(double ratio);
+  void watch(double time);
+  bool may_decide();
+  // Of the trial, as far as it was measured: the time of steps with passes in the background by that of
+  // others, and how many steps of the faster way could have been made in the time that the slower way lost.
+  double ratio(), lost();
+  void decide();
 
   bool lent_ = true;                           // the step that ends
   uint64_t values_ = 0;                        // of that
@@ -31,6 +35,7 @@ class BackgroundPayoff {
   uint64_t next_rest_ = tuning::kLendingRest;  // steps after that
   uint32_t steps_ = 0;                         // of the trial
   std::array<std::vector<double>, 2> times_;   // nanoseconds for each value: at home, lent
+  double home_ = 0;                            // the median of those at home in the last trial
 };
 
 }  // namespace dyc::py

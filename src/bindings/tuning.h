@@ -124,8 +124,12 @@ inline constexpr uint64_t kBackgroundGraph = 16384;
 inline constexpr uint64_t kLendingWarmUp = 16, kLendingRest = 1024;
 inline constexpr uint32_t kLendingTurn = 4, kLendingTurns = 32;
 static_assert(kLendingTurns % 2 == 0, "both ways have as many turns");
-// After so many turns of each way a trial ends where one takes so many times the time of the other. Guesses.
-inline constexpr uint32_t kLendingLeast = 6;
+// Steps that a trial may lose to the slower way before it ends, and steps until the next one for each of
+// those: 0.4 % of them. Beside a busy process a step may take 8 times as long in the background.
+inline constexpr double kLendingLoss = 4, kLendingRestOfLoss = 256;
+// Steps in the background whose median is compared with that of the other way in the last trial, and how many
+// times as long they take when a new trial begins. Guesses.
+inline constexpr size_t kLendingWatched = 16;
 inline constexpr double kLendingClear = 1.3;
 // The part of the time of other steps that those in the background must not exceed: a second core is busy.
 inline constexpr double kLendingGain = 0.97;

@@ -493,24 +493,38 @@ def trial(lends: list[bool], turns: int = 32) -> tuple[int, int]:
 @pytest.mark.parametrize(
     "home, lent, better, turns",
     [
-        (100, 80, True, 32),
+        (100, 80, True, 10),
         (100, 99, False, 32),
-        (100, 120, False, 32),
-        (100, 70, True, 12),
-        (100, 150, False, 12),
+        (100, 105, False, 32),
+        (100, 120, False, 12),
+        (100, 70, True, 6),
+        (100, 150, False, 6),
+        (100, 800, False, 2),
     ],
 )
 def test_what_is_faster_goes_on(home: int, lent: int, better: bool, turns: int) -> None:
-    """A trial is short where one way is far better."""
+    """A trial is shorter, and the next one later, the more it costs."""
     from dynet_compat import _core
 
-    lends = _core._lending(3000, [home], [lent])
+    lends = _core._lending(10000, [home], [lent])
     begin, end = trial(lends, turns)
     assert begin == 16 and all(lends[:16]), "graphs are lent until there was a trial"
     assert 0.4 < np.mean(lends[begin:end]) < 0.6, "the ways take turns"
-    assert set(lends[end : end + 1000]) == {better}
-    assert set(lends[end + 1024 : end + 1024 + 64]) == {False, True}, "there is another trial"
+    lost = 2 * turns * (max(home, lent) / min(home, lent) - 1)
+    next_trial = end + max(1024, int(256 * lost))
+    assert set(lends[end:next_trial]) == {better}
+    assert set(lends[next_trial : next_trial + 8]) == {False, True}, "there is another trial"
     assert lends[-1] == better
+
+
+def test_a_busy_second_core_is_noticed() -> None:
+    """Steps in the background that have become slow are tried against others at once, not after the rest."""
+    from dynet_compat import _core
+
+    steps, busy = 4000, 500
+    lends = _core._lending(steps, [100] * steps, [80] * busy + [800] * (steps - busy))
+    assert all(lends[100:busy]), "there is no other trial until then"
+    assert not any(lends[busy + 3 * 16 :])
 
 
 def test_a_few_long_steps_do_not_decide() -> None:
