@@ -9,7 +9,7 @@ namespace dyc::DYC_ISA {
 // Copying the operands pays from a few columns on, unless they are small enough to stay in the cache, or few
 // tiles read the copies.
 DYC_INLINE bool nt_packs(int64_t rows, int64_t ks, int64_t n) {
-  if (kManyRegisters && ks < (rows > kPanelRows ? kNtPackKs : 2 * kNtPackKs)) return false;
+  if (kManyRegisters && ks < (rows > kPanelRows ? kNtPackKs : kNtPackKsOfPanel)) return false;
   return n > kNtBlock || (n >= kNtPackTerms && n * (rows + ks) > kNtInCache);
 }
 

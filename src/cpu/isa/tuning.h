@@ -44,7 +44,7 @@ inline constexpr int64_t kNnPassRows = 64, kNnMostRows = 512;  // of a pass, at 
 inline constexpr int64_t kNnFetch = 4;
 inline constexpr bool kNnFetchesY = !kManyRegisters;
 // W of at least so many floats is fetched so many columns ahead, where it is not copied.
-inline constexpr int64_t kNnFetched = 8 * 1024, kNnAhead = 8;
+inline constexpr int64_t kNnFetched = kManyRegisters ? 32 * 1024 : 8 * 1024, kNnAhead = 8;
 // Few columns: so many are streamed, with kStreamK columns of W at a time.
 inline constexpr int kStreamCols = 2;
 template <int Cols> inline constexpr int kStreamK = Cols == 1 || kManyRegisters ? 8 : 6;
@@ -76,9 +76,10 @@ inline constexpr int kNtStreamK = kManyRegisters ? (N <= 4 ? 4 : 2)
                                                  : (N <= 2   ? 4
                                                     : N <= 4 ? 2
                                                              : 1);
-// Columns of dW that read copies of dy and x often enough, and columns of dy and floats of both from which
-// they are copied.
-inline constexpr int64_t kNtPackKs = 48, kNtPackTerms = 16, kNtInCache = 5 * 1024;
+// Columns of dW that read copies of dy and x often enough (if it has a single panel of rows, which reads
+// those of x once), and columns of dy and floats of both from which they are copied.
+inline constexpr int64_t kNtPackKs = 48, kNtPackKsOfPanel = 192;
+inline constexpr int64_t kNtPackTerms = 16, kNtInCache = 5 * 1024;
 // Columns of dy per row from which a dW of few rows is transposed (AVX-512: 8 rows break even at 3 to 4).
 inline constexpr int64_t kNtAcrossCols = 4;
 
