@@ -13,6 +13,12 @@
 // loops distribute the elements: element i always belongs to the same thread, so that loops over the same
 // elements need no barrier between them. A store outside of these loops stores the same value in every
 // thread; an accumulation outside of them goes into if_leader() or add_as_leader().
+//
+// Ops with Meta::warps_share need no barrier between warps, and take sums only of what one warp computes
+// (each_run). Several warps can compute such a node: a group that has, in place of sums and the like,
+//   part(), parts()          number of this warp, and of all warps of the group; sync() is this warp's
+//   first_worker()           number of the first thread of this warp
+//   Warp                     the group of this warp alone
 #pragma once
 #include "ops/kernel_args.h"
 #include "ops/long_sum.h"
@@ -77,11 +83,54 @@ DYC_INLINE void each_one(size_t n, F f) {
   if constexpr (requires { I::begin(n); }) {  // a group that computes a slice of them
     for (size_t i = I::begin(n); i < I::end(n); i += I::workers()) f(i);
   } else if constexpr (is_thread_group<I>) {
-    for (size_t i = I::worker(); i < n; i += I::workers()) f(i);
+    const size_t step = I::workers();
+    for (size_t i = I::worker(); i < n; i += step) f(i);
   } else {
     for (size_t i = 0; i < n; ++i) f(i);
   }
 }
+
+// The same, for n of the elements of a longer run: there are `before` that come before them. Many short
+// pieces are spread over the whole group.
+template <class I, class F>
+DYC_INLINE void each_one_after(size_t before, size_t n, F f) {
+  if constexpr (is_thread_group<I>) {
+    const uint32_t step = I::workers(), own = I::worker(), skipped = static_cast<uint32_t>(before) % step;
+    for (size_t i = own >= skipped ? own - skipped : own + step - skipped; i < n; i += step) f(i);
+  } else {
+    for (size_t i = 0; i < n; ++i) f(i);
+  }
+}
+
+// f(k, group) for n parts of a node that take sums: each is computed by one warp, which `group` is, however
+// many share the node.
+template <class I, class F>
+DYC_INLINE void each_run(size_t n, F f) {
+  if constexpr (requires { I::parts(); }) {
+    const size_t step = I::parts();
+    for (size_t k = I::part(); k < n; k += step) f(k, typename I::Warp{});
+  } else {
+    for (size_t k = 0; k < n; ++k) f(k, I{});
+  }
+}
+
+// False where this warp, of those that share a node, has none of n elements.
+template <class I>
+DYC_INLINE bool has_elements(size_t n) {
+  if constexpr (requires { I::parts(); }) return I::first_worker() < n;
+  else return true;
+}
+
+// The group that takes sums: each of the warps that share a node takes them for itself.
+template <class I>
+struct SummingGroup {
+  using G = I;
+};
+template <class I>
+  requires requires { typename I::Warp; }
+struct SummingGroup<I> {
+  using G = typename I::Warp;
+};
 
 template <class I>
 struct FullChunk {
@@ -153,6 +202,17 @@ DYC_INLINE T sqrt_of(T x) {
 template <class I, class G>
 DYC_INLINE float sum_run(size_t n, G g) {
   LongSum<typename I::V> s;
+  if constexpr (is_thread_group<I>) {  // four at a time: their loads need not wait for each other
+    const FullChunk<I> c;
+    const size_t step = I::workers();
+    size_t i = I::worker();
+    for (; i + 3 * step < n; i += 4 * step) {
+      const float four[4] = {g(i, c), g(i + step, c), g(i + 2 * step, c), g(i + 3 * step, c)};
+      for (const float one : four) s.add(one);
+    }
+    for (; i < n; i += step) s.add(g(i, c));
+    return total_of<I>(s.total());
+  }
   each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { s.add(c.keep(g(i, c), typename I::V{})); });
   return total_of<I>(s.total());
 }

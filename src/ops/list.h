@@ -23,7 +23,7 @@ struct AddsToEach {
 
 // xs {..} equal up to trailing ones -> {..} of the first, batch 1 or B
 struct Esum : AddsToEach<Esum> {
-  static constexpr Meta meta = Meta::per_node("esum", "x1 + x2 + ...", Reads::none);
+  static constexpr Meta meta = Meta::per_node("esum", "x1 + x2 + ...", Reads::none).shared_by_warps();
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     Dim r = equal_sizes(s, &Dim::same_sizes_padded);
@@ -94,6 +94,16 @@ struct Esum : AddsToEach<Esum> {
       sum<I>(m, m.out(), n * m.yd->bd);
       return;
     }
+    if constexpr (is_thread_group<I>) {
+      each_one<I>(n * m.yd->bd, [&](size_t at) DYC_LAMBDA {
+        const uint32_t b = static_cast<uint32_t>(at) / static_cast<uint32_t>(n);
+        const size_t i = at - b * n;
+        LongSum<float> s(m.xb(0, b)[i]);
+        for (uint32_t k = 1; k < m.n; ++k) s.add(m.xb(k, b)[i]);
+        m.out()[at] = s.total();
+      });
+      return;
+    }
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       each<I>(n, [&](size_t i, auto c) DYC_LAMBDA {
         LongSum<typename I::V> s(c.get(m.xb(0, b) + i));
@@ -118,7 +128,8 @@ struct Esum : AddsToEach<Esum> {
 
 // xs {..} exactly equal, batch 1 or B
 struct Average : AddsToEach<Average> {
-  static constexpr Meta meta = Meta::per_node("average", "(x1 + x2 + ...) / n", Reads::none);
+  static constexpr Meta meta =
+      Meta::per_node("average", "(x1 + x2 + ...) / n", Reads::none).shared_by_warps();
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     Dim r = equal_sizes(s, &Dim::same_sizes);
@@ -131,16 +142,16 @@ struct Average : AddsToEach<Average> {
     const size_t n = m.yd->size();
     const float count = static_cast<float>(m.n);
     float* const y = m.out();
-    sync<I>();
     each_one<I>(n, [=](size_t i) DYC_LAMBDA { y[i] /= count; });
   }
   template <class I>
   static DYC_INLINE void add_gradient(const KernelArgs& m, uint32_t arg, float* dx) {
-    const size_t n = m.ys(), next = m.xd[arg]->bd > 1 ? n : 0;
+    const bool all = m.xd[arg]->bd == m.yd->bd;
+    const size_t n = all ? m.yd->size() : m.ys();
     const float share = 1.f / static_cast<float>(m.n);
     const float* __restrict dy = m.dy;
-    for (uint32_t b = 0; b < m.yd->bd; ++b, dx += next, dy += n) {
-      float* __restrict const d = dx;
+    float* __restrict const d = dx;
+    for (uint32_t b = 0; b < (all ? 1 : m.yd->bd); ++b, dy += n) {
       if constexpr (is_thread_group<I>) each_one<I>(n, [&](size_t i) DYC_LAMBDA { d[i] += dy[i] * share; });
       else
         for (size_t i = 0; i < n; ++i) d[i] += dy[i] * share;
@@ -150,7 +161,7 @@ struct Average : AddsToEach<Average> {
 
 // Largest value per element; the first of equal ones has the gradient. A NaN comes through and has none.
 struct Emax {
-  static constexpr Meta meta = Meta::per_node("emax", "max(x1, x2, ...)", Reads::x_and_y);
+  static constexpr Meta meta = Meta::per_node("emax", "max(x1, x2, ...)", Reads::x_and_y).shared_by_warps();
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) { return identical_shape(s); }
   template <class I>
@@ -186,7 +197,7 @@ struct Emax {
 
 // attrs {d}: along dimension d, the other dimensions equal (absent ones count 1). concatenate_cols is d = 1.
 struct Concatenate {
-  static constexpr Meta meta = Meta::per_node("concatenate", "[x1; x2; ...]", Reads::none);
+  static constexpr Meta meta = Meta::per_node("concatenate", "[x1; x2; ...]", Reads::none).shared_by_warps();
   static constexpr Param params[] = {{"xs", Param::exprs}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t axis = s.attrs[0];
@@ -217,25 +228,25 @@ struct Concatenate {
     }
     DYC_INLINE size_t chunk(const Dim& x) const { return inner * x[axis]; }
   };
-  template <class I>
-  static void forward(const KernelArgs& m) {
-    const Blocks l(m);
-    float* y = m.out();
-    for (uint32_t k = 0; k < m.n; ++k) {
-      const size_t chunk = l.chunk(*m.xd[k]), next = m.xd[k]->bd > 1 ? chunk * l.outer : 0;
-      for (uint32_t b = 0; b < m.yd->bd; ++b) {
-        move_runs<I, false>(y + b * l.outer * l.block, m.x[k] + b * next, chunk, l.outer, l.block, chunk);
-      }
-      y += chunk;
+  // Argument k to the result, or, with `add`, its gradient. All batch items at once, or for each of the
+  // result that of an argument that has but one.
+  template <class I, bool add>
+  static DYC_INLINE void move(const KernelArgs& m, const Blocks& l, uint32_t k, size_t offset, float* dx) {
+    const uint32_t batch = m.yd->bd, times = m.xd[k]->bd == batch ? 1 : batch;
+    const size_t chunk = l.chunk(*m.xd[k]), count = times == 1 ? l.outer * batch : l.outer;
+    for (uint32_t b = 0; b < times; ++b) {
+      const size_t at = offset + b * l.outer * l.block, before = offset * l.outer;
+      if constexpr (add) move_runs<I, true>(dx, m.dy + at, chunk, count, chunk, l.block, before);
+      else move_runs<I, false>(m.out() + at, m.x[k], chunk, count, l.block, chunk, before);
     }
   }
   template <class I>
-  static DYC_INLINE void add_gradient(const KernelArgs& m, const Blocks& l, uint32_t k, size_t offset,
-                                      float* dx) {
-    const size_t chunk = l.chunk(*m.xd[k]), next = m.xd[k]->bd > 1 ? chunk * l.outer : 0;
-    for (uint32_t b = 0; b < m.yd->bd; ++b) {
-      move_runs<I, true>(dx + b * next, m.dy + offset + b * l.outer * l.block, chunk, l.outer, chunk,
-                         l.block);
+  static void forward(const KernelArgs& m) {
+    const Blocks l(m);
+    size_t offset = 0;
+    for (uint32_t k = 0; k < m.n; ++k) {
+      move<I, false>(m, l, k, offset, nullptr);
+      offset += l.chunk(*m.xd[k]);
     }
   }
   template <class I>
@@ -243,14 +254,14 @@ struct Concatenate {
     const Blocks l(m);
     size_t offset = 0;
     for (uint32_t k = 0; k < arg; ++k) offset += l.chunk(*m.xd[k]);
-    add_gradient<I>(m, l, arg, offset, m.dx);
+    move<I, true>(m, l, arg, offset, m.dx);
   }
   template <class I>
   static void backward_all(const KernelArgs& m, float* const* dx) {
     const Blocks l(m);
     size_t offset = 0;
     for (uint32_t k = 0; k < m.n; ++k) {
-      if (dx[k]) sync<I>(), add_gradient<I>(m, l, k, offset, dx[k]);
+      if (dx[k]) sync<I>(), move<I, true>(m, l, k, offset, dx[k]);
       offset += l.chunk(*m.xd[k]);
     }
   }
@@ -258,7 +269,8 @@ struct Concatenate {
 
 // xs {..}xB1, {..}xB2 ... -> {..}x(B1 + B2 + ...)
 struct ConcatenateToBatch {
-  static constexpr Meta meta = Meta::per_node("concatenate_to_batch", "batch [x1; x2; ...]", Reads::none);
+  static constexpr Meta meta =
+      Meta::per_node("concatenate_to_batch", "batch [x1; x2; ...]", Reads::none).shared_by_warps();
   static constexpr Param params[] = {{"xs", Param::exprs}};
   static Dim shape(const ShapeArgs& s) {
     Dim r = equal_sizes(s, &Dim::same_sizes);
@@ -271,7 +283,7 @@ struct ConcatenateToBatch {
     float* y = m.out();
     for (uint32_t k = 0; k < m.n; ++k) {
       const size_t n = item * m.xd[k]->bd;
-      copy_span<I>(y, m.x[k], n);
+      move_runs<I, false>(y, m.x[k], n, 1, n, n, static_cast<size_t>(y - m.out()));
       y += n;
     }
   }
@@ -288,7 +300,7 @@ struct ConcatenateToBatch {
     const float* dy = m.dy;
     for (uint32_t k = 0; k < m.n; ++k) {
       const size_t n = item * m.xd[k]->bd;
-      if (dx[k]) sync<I>(), add_span<I>(dx[k], dy, n);
+      if (dx[k]) sync<I>(), move_runs<I, true>(dx[k], dy, n, 1, n, n, static_cast<size_t>(dy - m.dy));
       dy += n;
     }
   }

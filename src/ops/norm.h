@@ -8,7 +8,8 @@ namespace dyc {
 // g * (x - mean) / (std + 1e-8) + b; mean and population std over each batch item.
 // x {r[,c]}xB; g, b: x's size or 1 in each dimension, batch 1 or B.
 struct LayerNorm {
-  static constexpr Meta meta = Meta::per_node("layer_norm", "layer_norm(x, g, b)", Reads::x);
+  static constexpr Meta meta =
+      Meta::per_node("layer_norm", "layer_norm(x, g, b)", Reads::x).shared_by_warps();
   static constexpr Param params[] = {{"x"}, {"g"}, {"b"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];
@@ -50,40 +51,54 @@ struct LayerNorm {
   static void forward(const KernelArgs& m) {
     const Operand g(*m.xd[1]), h(*m.xd[2]);
     const size_t rows = m.xd[0]->rows(), cols = m.xd[0]->cols();
-    for (uint32_t b = 0; b < m.yd->bd; ++b) {
-      const float *x = m.xb(0, b), *gp = m.xb(1, b), *hp = m.xb(2, b);
-      float* y = m.yb(b);
-      const Stats s = stats<I>(x, rows * cols);
+    each_run<I>(m.yd->bd, [&](size_t b, auto group) DYC_LAMBDA {
+      using G = decltype(group);
+      const auto item = static_cast<uint32_t>(b);
+      const float *x = m.xb(0, item), *gp = m.xb(1, item), *hp = m.xb(2, item);
+      float* y = m.yb(item);
+      const Stats s = stats<G>(x, rows * cols);
       const float scale = 1.f / (s.std + 1e-8f);
       for (size_t j = 0; j < cols; ++j)
-        each<I>(rows, [&](size_t i, auto c) DYC_LAMBDA {
+        each<G>(rows, [&](size_t i, auto c) DYC_LAMBDA {
           const auto v = (c.get(x + j * rows + i) - s.mean) * scale;
-          c.put(y + j * rows + i, g.template get<I>(gp, c, i, j) * v + h.template get<I>(hp, c, i, j));
+          c.put(y + j * rows + i, g.template get<G>(gp, c, i, j) * v + h.template get<G>(hp, c, i, j));
         });
-    }
+    });
   }
 
+  // Of an argument that all batch items share, one after the other.
   template <class I>
   static void backward(const KernelArgs& m, uint32_t arg) {
-    if (arg == 0) {
-      for (uint32_t b = 0; b < m.yd->bd; ++b) backward_x<I>(m, b);
+    const uint32_t batch = m.yd->bd, apart = m.xd[arg]->bd;
+    if (arg > 0 && m.xd[arg]->rows() > 1) {
+      for (uint32_t b = 0; b < batch; ++b) backward_operand<I, false>(m, arg, b);
       return;
     }
+    each_run<I>(apart, [&](size_t first, auto group) DYC_LAMBDA {
+      using G = decltype(group);
+      for (auto b = static_cast<uint32_t>(first); b < batch; b += apart) {
+        if (arg == 0) backward_x<G>(m, b);
+        else backward_operand<G, true>(m, arg, b);
+      }
+    });
+  }
+  template <class I, bool one_row>
+  static DYC_INLINE void backward_operand(const KernelArgs& m, uint32_t arg, uint32_t b) {
+    using G = typename SummingGroup<I>::G;
     const Operand p(*m.xd[arg]);
     const size_t rows = m.xd[0]->rows(), cols = m.xd[0]->cols();
-    for (uint32_t b = 0; b < m.yd->bd; ++b) {
-      const float *x = m.xb(0, b), *dy = m.dyb(b);
-      const Stats s = arg == 1 ? stats<I>(x, rows * cols) : Stats{0.f, 0.f};
-      const float scale = 1.f / (s.std + 1e-8f);
-      for (size_t j = 0; j < cols; ++j) {
-        float* to = m.dxb(arg, b) + j * p.column;
-        const auto part = [&](size_t i, auto c) DYC_LAMBDA {
-          const auto d = c.get(dy + j * rows + i);
-          return arg == 1 ? d * ((c.get(x + j * rows + i) - s.mean) * scale) : d;
-        };
-        if (p.one_row) add_as_leader<I>(to, sum_run<I>(rows, part));
-        else each<I>(rows, [&](size_t i, auto c) DYC_LAMBDA { c.add(to + i, part(i, c)); });
-      }
+    if (!one_row && !has_elements<I>(rows)) return;
+    const float *x = m.xb(0, b), *dy = m.dyb(b);
+    const Stats s = arg == 1 ? stats<G>(x, rows * cols) : Stats{0.f, 0.f};
+    const float scale = 1.f / (s.std + 1e-8f);
+    for (size_t j = 0; j < cols; ++j) {
+      float* to = m.dxb(arg, b) + j * p.column;
+      const auto part = [&](size_t i, auto c) DYC_LAMBDA {
+        const auto d = c.get(dy + j * rows + i);
+        return arg == 1 ? d * ((c.get(x + j * rows + i) - s.mean) * scale) : d;
+      };
+      if constexpr (one_row) add_as_leader<G>(to, sum_run<G>(rows, part));
+      else each<I>(rows, [&](size_t i, auto c) DYC_LAMBDA { c.add(to + i, part(i, c)); });
     }
   }
 

@@ -91,6 +91,7 @@ struct Meta {
   bool reads_x = true;        // backward reads argument values
   bool reads_y = true;        // backward reads the result
   bool thread_group = false;  // per_node: a device may have a thread group compute a node
+  bool warps_share = false;   // that may be several warps (ops/element_loops.h)
 
   // Nodes of any shapes share a launch, and the op has a Python function, unless it is hidden.
   static constexpr Meta of(OpKind kind, const char* name, const char* formula, Reads reads) {
@@ -120,6 +121,11 @@ struct Meta {
   constexpr Meta hide() const {
     Meta m = *this;
     m.hidden = true;
+    return m;
+  }
+  constexpr Meta shared_by_warps() const {
+    Meta m = *this;
+    m.warps_share = true;
     return m;
   }
   constexpr Meta by_one_thread() const {

@@ -25,7 +25,7 @@ inline void check_ids(const KernelArgs& m, const char* op, uint32_t limit, const
 // With one index the result is a contiguous part of x if dim is the last dimension that is not 1 and x has
 // batch 1: it starts at index * (product of the dimensions before dim).
 struct Pick : Moves<Pick> {
-  static constexpr Meta meta = Meta::per_node("pick", "pick(x, index)", Reads::none);
+  static constexpr Meta meta = Meta::per_node("pick", "pick(x, index)", Reads::none).shared_by_warps();
   static constexpr ColumnRole column_role = ColumnRole::picks;
   static constexpr Param params[] = {{"e"}, {"index", Param::index, 0}, {"dim", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
@@ -63,7 +63,7 @@ struct Pick : Moves<Pick> {
 // attrs {s, e, d}: the part [s, e) along dimension d. Contiguous in x if d is the last dimension that is not
 // 1 and x has batch 1: it starts at s * (product of the dimensions before d).
 struct PickRange : Moves<PickRange> {
-  static constexpr Meta meta = Meta::per_node("pick_range", "x[s:e]", Reads::none);
+  static constexpr Meta meta = Meta::per_node("pick_range", "x[s:e]", Reads::none).shared_by_warps();
   static constexpr Param params[] = {{"x"}, {"s", Param::uint}, {"e", Param::uint}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
     const uint32_t from = s.attrs[0], to = s.attrs[1], axis = s.attrs[2];
@@ -89,7 +89,8 @@ struct PickRange : Moves<PickRange> {
 // missing entries are 1, 0 and the size. A result of the shape of x means that everything was
 // selected: the result is then x itself (the recorded function may make it a view).
 struct StridedSelect : Moves<StridedSelect> {
-  static constexpr Meta meta = Meta::per_node("strided_select", "x[from:to:stride]", Reads::none).hide();
+  static constexpr Meta meta =
+      Meta::per_node("strided_select", "x[from:to:stride]", Reads::none).shared_by_warps().hide();
   static constexpr Param params[] = {{"x"}};
 
   struct Lists {
@@ -152,7 +153,7 @@ struct StridedSelect : Moves<StridedSelect> {
 
 // attrs {number of rows}. x {r,..}xB -> {n,..}xB
 struct SelectRows {
-  static constexpr Meta meta = Meta::per_node("select_rows", "x[rs, :]", Reads::none);
+  static constexpr Meta meta = Meta::per_node("select_rows", "x[rs, :]", Reads::none).shared_by_warps();
   static constexpr Param params[] = {{"x"}, {"rs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd == 0) shape_error(s, "at least one dimension");
@@ -166,7 +167,10 @@ struct SelectRows {
   static void forward(const KernelArgs& m) {
     const size_t rows = m.xd[0]->rows(), n = m.n_ids, cols = m.xd[0]->size() / rows;
     if constexpr (is_thread_group<I>) {
-      each_one<I>(n * cols, [&](size_t i) DYC_LAMBDA { m.out()[i] = m.x[0][i / n * rows + m.ids[i % n]]; });
+      each_one<I>(n * cols, [&](size_t i) DYC_LAMBDA {
+        const size_t c = static_cast<uint32_t>(i) / m.n_ids;
+        m.out()[i] = m.x[0][c * rows + m.ids[i - c * n]];
+      });
       return;
     }
     for (size_t c = 0; c < cols; ++c) {
@@ -188,7 +192,7 @@ struct SelectRows {
 
 // attrs {number of columns}. x {r,c}xB -> {r,n}xB
 struct SelectCols {
-  static constexpr Meta meta = Meta::per_node("select_cols", "x[:, cs]", Reads::none);
+  static constexpr Meta meta = Meta::per_node("select_cols", "x[:, cs]", Reads::none).shared_by_warps();
   static constexpr Param params[] = {{"x"}, {"cs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 2) shape_error(s, "a matrix");
@@ -203,6 +207,14 @@ struct SelectCols {
   template <class I>
   static void forward(const KernelArgs& m) {
     const size_t rows = m.xd[0]->rows();
+    if constexpr (is_thread_group<I>) {
+      for (uint32_t b = 0; b < m.yd->bd; ++b)
+        each_one<I>(m.ys(), [&](size_t i) DYC_LAMBDA {
+          const size_t c = static_cast<uint32_t>(i) / static_cast<uint32_t>(rows);
+          m.yb(b)[i] = m.xb(0, b)[m.ids[c] * rows + (i - c * rows)];
+        });
+      return;
+    }
     for (uint32_t b = 0; b < m.yd->bd; ++b)
       for (uint32_t i = 0; i < m.n_ids; ++i)
         copy_span<I>(m.yb(b) + i * rows, m.xb(0, b) + m.ids[i] * rows, rows);
@@ -218,7 +230,8 @@ struct SelectCols {
 
 // attrs {number of items}; pick_batch_elem is this op with one index. x {..}xB -> {..}xn
 struct PickBatchElems {
-  static constexpr Meta meta = Meta::per_node("pick_batch_elems", "x[batch items vs]", Reads::none);
+  static constexpr Meta meta =
+      Meta::per_node("pick_batch_elems", "x[batch items vs]", Reads::none).shared_by_warps();
   static constexpr Param params[] = {{"x"}, {"vs", Param::indices}};
   static Dim shape(const ShapeArgs& s) {
     if (s.attrs[0] == 0) shape_error(s, "at least one batch index");
@@ -241,7 +254,7 @@ struct PickBatchElems {
 
 // attrs {nrows}: row i of the result is the sum of nrows consecutive rows. x {n*k,c}xB -> {k,c}xB
 struct FoldRows {
-  static constexpr Meta meta = Meta::per_node("fold_rows", "fold_rows(x)", Reads::none);
+  static constexpr Meta meta = Meta::per_node("fold_rows", "fold_rows(x)", Reads::none).shared_by_warps();
   static constexpr Param params[] = {{"x"}, {"nrows", Param::uint, 2}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd > 2) shape_error(s, "at most 2 dimensions");

@@ -96,13 +96,15 @@ DYC_INLINE void move_tiles(float* to, const float* from, size_t rows, size_t col
   }
 }
 
-// `count` runs of n elements, each at its step from the one before.
+// `count` runs of n elements, each at its step from the one before. `before`: elements that the node has
+// moved.
 template <class I, bool add>
 DYC_INLINE void move_runs(float* to, const float* from, size_t n, size_t count, size_t to_step,
-                          size_t from_step) {
+                          size_t from_step, size_t before = 0) {
   if constexpr (is_thread_group<I>) {
-    each_one<I>(n * count, [&](size_t i) DYC_LAMBDA {
-      const size_t run = i / n, at = i - run * n;
+    const auto size = static_cast<uint32_t>(n);
+    each_one_after<I>(before, n * count, [&](size_t i) DYC_LAMBDA {
+      const size_t run = static_cast<uint32_t>(i) / size, at = i - run * n;
       if constexpr (add) to[run * to_step + at] += from[run * from_step + at];
       else to[run * to_step + at] = from[run * from_step + at];
     });
@@ -120,10 +122,11 @@ DYC_INLINE void walk_by_group(const Walk& w, float* to, const float* from) {
   size_t n = 1;
   for (uint32_t k = 0; k < w.n; ++k) n *= w.count[k];
   each_one<I>(n, [&](size_t flat) DYC_LAMBDA {
-    size_t strided = 0, rest = flat;
+    size_t strided = 0;
+    auto rest = static_cast<uint32_t>(flat);
     for (uint32_t k = 0; k < w.n; ++k) {
-      const size_t left = rest / w.count[k];
-      strided += (rest - left * w.count[k]) * w.step[k];
+      const auto count = static_cast<uint32_t>(w.count[k]), left = k + 1 < w.n ? rest / count : 0;
+      strided += (rest - left * count) * w.step[k];
       rest = left;
     }
     if constexpr (add) to[strided] += from[flat];
@@ -211,7 +214,8 @@ struct Moves {
 // than x has are allowed if x has just one dimension that is not 1. If the axes that are not 1 keep their
 // order the memory keeps its order too (the result could be a view).
 struct Transpose : Moves<Transpose> {
-  static constexpr Meta meta = Meta::per_node("transpose", "transpose(x)", Reads::none).hide();
+  static constexpr Meta meta =
+      Meta::per_node("transpose", "transpose(x)", Reads::none).shared_by_warps().hide();
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
     const Dim& x = s[0];

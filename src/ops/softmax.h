@@ -8,7 +8,7 @@ namespace dyc {
 
 // attrs {d}
 struct Softmax {
-  static constexpr Meta meta = Meta::per_node("softmax", "softmax(x)", Reads::y);
+  static constexpr Meta meta = Meta::per_node("softmax", "softmax(x)", Reads::y).shared_by_warps();
   static constexpr ColumnRole column_role = ColumnRole::maps;
   static constexpr Param params[] = {{"x"}, {"d", Param::uint, 0}};
   static Dim shape(const ShapeArgs& s) {
@@ -18,25 +18,29 @@ struct Softmax {
   template <class I>
   static void forward(const KernelArgs& m) {
     const AxisRuns a(*m.xd[0], m.attrs[0]);
+    if (a.inner == 1) {
+      each_run<I>(a.outer, [&](size_t o, auto group) DYC_LAMBDA {
+        column<decltype(group)>(m.x[0] + o * a.len, m.out() + o * a.len, a.len);
+      });
+      return;
+    }
     for (size_t o = 0; o < a.outer; ++o) {
       const float* x = m.x[0] + o * a.inner * a.len;
       float* y = m.out() + o * a.inner * a.len;
-      if (a.inner == 1) column<I>(x, y, a.len);
-      else
-        each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
-          auto top = c.get(x + i);
-          for (size_t k = 1; k < a.len; ++k) top = vmax(top, c.get(x + i + k * a.inner));
-          const auto infinite = fill<I>(__builtin_inff());
-          LongSum<typename I::V> s;
-          for (size_t k = 0; k < a.len; ++k) {
-            const auto v = c.get(x + i + k * a.inner);
-            const auto e = exp_of(select(v == infinite, typename I::V{}, v - top));
-            c.put(y + i + k * a.inner, e);
-            s.add(e);
-          }
-          const auto scale = 1.f / s.total();
-          for (size_t k = 0; k < a.len; ++k) c.put(y + i + k * a.inner, c.get(y + i + k * a.inner) * scale);
-        });
+      each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
+        auto top = c.get(x + i);
+        for (size_t k = 1; k < a.len; ++k) top = vmax(top, c.get(x + i + k * a.inner));
+        const auto infinite = fill<I>(__builtin_inff());
+        LongSum<typename I::V> s;
+        for (size_t k = 0; k < a.len; ++k) {
+          const auto v = c.get(x + i + k * a.inner);
+          const auto e = exp_of(select(v == infinite, typename I::V{}, v - top));
+          c.put(y + i + k * a.inner, e);
+          s.add(e);
+        }
+        const auto scale = 1.f / s.total();
+        for (size_t k = 0; k < a.len; ++k) c.put(y + i + k * a.inner, c.get(y + i + k * a.inner) * scale);
+      });
     }
   }
   template <class I>
@@ -69,17 +73,22 @@ struct Softmax {
   template <class I>  // dx = y * (dy - sum(dy * y))
   static void backward(const KernelArgs& m, uint32_t) {
     const AxisRuns a(*m.xd[0], m.attrs[0]);
+    if (a.inner == 1) {
+      each_run<I>(a.outer, [&](size_t o, auto group) DYC_LAMBDA {
+        using G = decltype(group);
+        const float *y = m.y + o * a.len, *dy = m.dy + o * a.len;
+        float* dx = m.dx + o * a.len;
+        const float s =
+            sum_run<G>(a.len, [&](size_t i, auto c) DYC_LAMBDA { return c.get(dy + i) * c.get(y + i); });
+        each<G>(a.len,
+                [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, c.get(y + i) * (c.get(dy + i) - s)); });
+      });
+      return;
+    }
     for (size_t o = 0; o < a.outer; ++o) {
       const size_t at = o * a.inner * a.len;
       const float *y = m.y + at, *dy = m.dy + at;
       float* dx = m.dx + at;
-      if (a.inner == 1) {
-        const float s =
-            sum_run<I>(a.len, [&](size_t i, auto c) DYC_LAMBDA { return c.get(dy + i) * c.get(y + i); });
-        each<I>(a.len,
-                [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, c.get(y + i) * (c.get(dy + i) - s)); });
-        continue;
-      }
       each<I>(a.inner, [&](size_t i, auto c) DYC_LAMBDA {
         LongSum<typename I::V> products;
         for (size_t k = 0, p = i; k < a.len; ++k, p += a.inner) products.add(c.get(dy + p) * c.get(y + p));
@@ -124,7 +133,8 @@ struct Softmax {
 
 // Per column. The Python function also takes `restrict`: see RestrictedLogSoftmax.
 struct LogSoftmax {
-  static constexpr Meta meta = Meta::per_node("log_softmax", "log_softmax(x)", Reads::y).hide();
+  static constexpr Meta meta =
+      Meta::per_node("log_softmax", "log_softmax(x)", Reads::y).shared_by_warps().hide();
   static constexpr ColumnRole column_role = ColumnRole::maps;
   static constexpr Param params[] = {{"x"}};
   static Dim shape(const ShapeArgs& s) {
@@ -135,24 +145,26 @@ struct LogSoftmax {
   static void forward(const KernelArgs& m) {
     const size_t n = m.xd[0]->rows(), columns = m.xd[0]->cols() * m.xd[0]->bd;
     if (is_short_column<I>(n)) return short_forward<I>(m.x[0], m.out(), n, columns);
-    for (size_t j = 0; j < columns; ++j) {
+    each_run<I>(columns, [&](size_t j, auto group) DYC_LAMBDA {
+      using G = decltype(group);
       const float* x = m.x[0] + j * n;
       float* y = m.out() + j * n;
-      const Summary s = summary_of<I>(x, n);
-      each<I>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, element(s, c.get(x + i))); });
-    }
+      const Summary s = summary_of<G>(x, n);
+      each<G>(n, [&](size_t i, auto c) DYC_LAMBDA { c.put(y + i, element(s, c.get(x + i))); });
+    });
   }
   template <class I>  // dx = dy - exp(y) * sum(dy)
   static void backward(const KernelArgs& m, uint32_t) {
     const size_t n = m.xd[0]->rows(), columns = m.xd[0]->cols() * m.xd[0]->bd;
     if (is_short_column<I>(n)) return short_backward<I>(m, n, columns);
-    for (size_t j = 0; j < columns; ++j) {
+    each_run<I>(columns, [&](size_t j, auto group) DYC_LAMBDA {
+      using G = decltype(group);
       const float *y = m.y + j * n, *dy = m.dy + j * n;
       float* dx = m.dx + j * n;
-      const float s = sum_run<I>(n, [&](size_t i, auto c) DYC_LAMBDA { return c.get(dy + i); });
-      each<I>(n,
+      const float s = sum_run<G>(n, [&](size_t i, auto c) DYC_LAMBDA { return c.get(dy + i); });
+      each<G>(n,
               [&](size_t i, auto c) DYC_LAMBDA { c.add(dx + i, c.get(dy + i) - s * exp_of(c.get(y + i))); });
-    }
+    });
   }
 
   // ---- in blocks (cpu/column_losses.h)

@@ -18,8 +18,10 @@ import dynet_compat as dy
 LIMIT = 1800 if "LD_PRELOAD" in os.environ else 600
 
 
-def on_device(*arguments: str, settings: str = "", timeout: int = LIMIT) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "DYNET_COMPAT_DEVICE": "emulation", "DYNET_COMPAT_EMULATION": settings}
+def on_device(
+    *arguments: str, settings: str = "", timeout: int = LIMIT, device: str = "emulation"
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DYNET_COMPAT_DEVICE": device, "DYNET_COMPAT_EMULATION": settings}
     command = [sys.executable, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout,
                           cwd=TESTS.parent)  # fmt: skip

@@ -18,6 +18,9 @@ constexpr int kLargeDepth = 16;  // of the inner index, in shared memory at once
 // device/persistent_product.h: rows and columns of a warp.
 constexpr int kWarpRows = 2, kWarpColumns = 4;
 
+// ---- nodes that warps share
+constexpr int64_t kShareElements = 4;  // of the result for each thread, on average at least
+
 // ---- updates
 constexpr int64_t kSquares = 2048;  // elements of a chunk whose squares are added up by one warp
 

@@ -45,6 +45,17 @@ inline constexpr bool is_same_v = false;
 template <class A>
 inline constexpr bool is_same_v<A, A> = true;
 
+template <bool first, class A, class B>
+struct conditional {
+  using type = A;
+};
+template <class A, class B>
+struct conditional<false, A, B> {
+  using type = B;
+};
+template <bool first, class A, class B>
+using conditional_t = typename conditional<first, A, B>::type;
+
 struct string {
   string(const char* = "") {}
 };

@@ -30,4 +30,26 @@ struct WarpGroup {
   static DYC_INLINE void sync() { __syncwarp(); }
 };
 
+// Which part of its node a warp computes.
+struct NodePart {
+  uint32_t part, parts;
+};
+DYC_INLINE NodePart& part_of_warp() {
+  DYC_SHARED(NodePart, all, 1024 / kWarp);
+  return all[threadIdx.x / kWarp];
+}
+
+// The threads of several warps, also of different blocks.
+struct SharedWarps {
+  using V = float;
+  using Warp = WarpGroup;
+  static constexpr int lanes = 1;
+  static DYC_INLINE uint32_t part() { return part_of_warp().part; }
+  static DYC_INLINE uint32_t parts() { return part_of_warp().parts; }
+  static DYC_INLINE uint32_t first_worker() { return part() * kWarp; }
+  static DYC_INLINE uint32_t worker() { return first_worker() + lane(); }
+  static DYC_INLINE uint32_t workers() { return parts() * kWarp; }
+  static DYC_INLINE void sync() { __syncwarp(); }
+};
+
 }  // namespace dyc::cuda

@@ -1,7 +1,8 @@
 // Per-node ops, forward and backward: the op's code, run by a warp for each node, or by a thread where the op
-// cannot be computed by a thread group (Meta::thread_group).
+// cannot be computed by a thread group (Meta::thread_group), or by several warps where there are more of them
+// than nodes (Meta::warps_share).
 //
-// Gradients of different nodes do not overlap; those of one node may be the same memory.
+// Gradients do not overlap (exec/cuda/gradient_reducer.h).
 #include "cuda/device/prelude.h"
 
 #include "cuda/abi/scratch.h"
@@ -30,14 +31,9 @@ inline void give_scratch(void* from) noexcept { scratch_ends()[threadIdx.x] = st
 
 namespace dyc::cuda {
 
-template <bool thread_group>
-struct InstructionSet {
-  using I = SingleThread;
-};
-template <>
-struct InstructionSet<true> {
-  using I = WarpGroup;
-};
+template <class Op>
+using InstructionSet = std::conditional_t<Op::meta.warps_share, SharedWarps,
+                                          std::conditional_t<Op::meta.thread_group, WarpGroup, SingleThread>>;
 
 template <class Op>
 constexpr bool takes_scratch = requires(const KernelArgs& m) { Op::scratch(m); };
@@ -51,10 +47,27 @@ struct Turns {
     return instances ? turn / own_count * instances + own_first + turn % own_count : turn;
   }
 };
+// Returns the first node of this warp, of which it computes a part where there are more warps than nodes.
+DYC_INLINE uint32_t choose_part(const LaunchArgs& r, const Worker& w) {
+  const auto warp = static_cast<uint32_t>(w.warp()), warps = static_cast<uint32_t>(w.warps());
+  uint32_t parts = 1;
+  if (!r.instances && r.count < warps) {
+    const auto most = static_cast<uint32_t>(r.results.largest / (kShareElements * kWarp));
+    parts = warps / r.count < most ? warps / r.count : most;
+  }
+  const uint32_t node = parts > 1 ? warp / parts : warp;
+  part_of_warp() = parts > 1 ? NodePart{warp - node * parts, parts} : NodePart{0, 1};
+  __syncwarp();
+  return node;
+}
 template <class Op>
 DYC_INLINE Turns turns(const LaunchArgs& r, const Worker& w) {
   Turns t{w.thread, w.threads, r.count};
-  if constexpr (Op::meta.thread_group) t = {w.warp(), w.warps(), r.count};
+  if constexpr (Op::meta.warps_share) {
+    t = {choose_part(r, w), w.warps(), r.count};
+  } else if constexpr (Op::meta.thread_group) {
+    t = {w.warp(), w.warps(), r.count};
+  }
   if (r.instances) {  // of a chain, which has no ops that take scratch memory
     constexpr uint32_t threads = Op::meta.thread_group ? kWarp : 1;
     const RowSlice own(r.instances);
@@ -95,7 +108,7 @@ DYC_INLINE void run_node(const LaunchArgs& r, uint32_t node) {
 template <class Op>
 __device__ void run_node_forward(const LaunchArgs& r, const Worker& w) {
   static_assert(Op::meta.kind == OpKind::per_node);
-  using I = typename InstructionSet<Op::meta.thread_group>::I;
+  using I = InstructionSet<Op>;
   if constexpr (has_row_slices<Op>) {
     if (r.period) return each_node_sliced(r, [&r](uint32_t i) { run_node<Op, SlicedWarp>(r, i); });
   }
@@ -130,7 +143,7 @@ DYC_INLINE void back_node(const LaunchArgs& r, uint32_t node) {
 template <class Op>
 __device__ void run_node_backward(const LaunchArgs& r, const Worker& w) {
   static_assert(Op::meta.kind == OpKind::per_node);
-  using I = typename InstructionSet<Op::meta.thread_group>::I;
+  using I = InstructionSet<Op>;
   if constexpr (has_row_slices<Op>) {
     if (r.period) return each_node_sliced(r, [&r](uint32_t i) { back_node<Op, SlicedWarp>(r, i); });
   }

@@ -1,5 +1,6 @@
 #include "exec/cuda/op_launcher.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/error.h"
@@ -15,7 +16,11 @@ namespace {
 
 bool is_elementwise(const Launch& l) { return l.kind == OpKind::unary || l.kind == OpKind::binary; }
 
-int64_t warp_per_node(const Launch& l) { return int64_t{l.count} * kWarpThreads; }
+// A warp for each node, or more of them where they can share large nodes.
+int64_t threads_of_nodes(const Launch& l) {
+  const int64_t threads = int64_t{l.count} * kWarpThreads;
+  return op_info(l.op).meta->warps_share ? std::max(threads, l.total / cuda::kShareElements) : threads;
+}
 
 }  // namespace
 
@@ -27,7 +32,7 @@ void OpLauncher::forward(const Launch& l) {
   LaunchArgs args = encoder_.encode(l, false);
   if (l.kind == OpKind::binary) encoder_.encode_axes(l, args);
   c_.commands.launch(CudaDevice::kernel_id(l.op, cuda::kForward), args,
-                     is_elementwise(l) ? l.total : warp_per_node(l), c_.needs_grid_sync);
+                     is_elementwise(l) ? l.total : threads_of_nodes(l), c_.needs_grid_sync);
   note_sliced(l, false, 0, l.n_operands);
   if (l.kind != OpKind::custom) c_.commands.note_link(c_.link);
 }
@@ -202,7 +207,7 @@ void OpLauncher::backward_per_node(const Launch& l) {
     dx[k] = gradient_operand(l, k, next);
     if (next) next += l.count;
   }
-  c_.commands.launch(CudaDevice::kernel_id(l.op, cuda::kBackward), args, warp_per_node(l));
+  c_.commands.launch(CudaDevice::kernel_id(l.op, cuda::kBackward), args, threads_of_nodes(l));
   reducer_.add(additions);
   if (!additions.empty()) return;
   note_sliced(l, true, 0, l.n_operands);
@@ -232,7 +237,7 @@ void OpLauncher::backward_lists(const Launch& l) {
   size_t next = 0;
   each_wanted([&](uint32_t a, int64_t) { lists[a - starts[0]] = c_.gradients() + targets[next++].at; });
   args.gradient_lists = lists.device;
-  c_.commands.launch(CudaDevice::kernel_id(l.op, cuda::kBackward), args, warp_per_node(l));
+  c_.commands.launch(CudaDevice::kernel_id(l.op, cuda::kBackward), args, threads_of_nodes(l));
   reducer_.add(additions);
 }
 
