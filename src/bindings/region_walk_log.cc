@@ -6,7 +6,7 @@
 
 namespace dyc::py {
 
-void WalkLog::begin(const Engine& engine, PyObject* const* args, size_t n, PyObject* globals,
+void WalkLog::begin(Engine& engine, PyObject* const* args, size_t n, PyObject* globals,
                     PyObject* builtins) {
   engine_ = &engine;
   states_.clear();
@@ -15,7 +15,7 @@ void WalkLog::begin(const Engine& engine, PyObject* const* args, size_t n, PyObj
   results_.clear();
   calls_.clear();
   uses_.clear();
-  n_nodes_ = 0;
+  walked_ = {engine.graph.size(), {}, {}};
   drawn_ = 0;
   begin_reads(args, n, globals, builtins);
 }
@@ -27,9 +27,13 @@ void WalkLog::add_step(MemoStep step, const std::vector<uint32_t>& words) {
   step.n_words = static_cast<uint16_t>(words.size());
   memo_->words.insert(memo_->words.end(), words.begin(), words.end());
   memo_->steps.push_back(step);
+  walked_.steps.push_back({engine_->graph.size(), n_nodes()});
 }
 
-void WalkLog::made(NodeId id) { numbers_[id] = n_nodes_++; }
+void WalkLog::made(NodeId id) {
+  numbers_[id] = n_nodes();
+  walked_.made.push_back(id);
+}
 
 bool WalkLog::number_of(NodeId id, MemoNode* node) {
   const auto at = numbers_.find(id);
@@ -66,7 +70,7 @@ bool WalkLog::node_of(WalkValue value, MemoNode* node) {
   step.kind = MemoStep::parameter;
   step.object = value.object;
   add_step(step, {});
-  *node = parameters_[value.object] = n_nodes_;
+  *node = parameters_[value.object] = n_nodes();
   made(id);
   return true;
 }
@@ -188,7 +192,7 @@ void WalkLog::add_call(MemoStep step, PyObject* function, PyObject* names, const
 
 WalkLog::Mark WalkLog::mark() const {
   const WalkMemo& m = *memo_;
-  return {m.steps.size(), m.nodes.size(), m.words.size(), m.calls.size(), states_.size(), n_nodes_, drawn_};
+  return {m.steps.size(), m.nodes.size(), m.words.size(), m.calls.size(), states_.size(), n_nodes(), drawn_};
 }
 
 void WalkLog::walk(const Mark& before, PyObject* function, const std::vector<WalkValue>& args,
@@ -203,6 +207,8 @@ void WalkLog::walk(const Mark& before, PyObject* function, const std::vector<Wal
   memo_->nodes.resize(before.nodes);
   memo_->words.resize(before.words);
   memo_->calls.resize(before.calls);
+  walked_.steps.resize(before.steps);
+  walked_.made.resize(before.made);
   const auto forget = [](auto& map, size_t first) {
     std::erase_if(map, [&](const auto& entry) { return entry.second >= first; });
   };
@@ -210,7 +216,6 @@ void WalkLog::walk(const Mark& before, PyObject* function, const std::vector<Wal
   forget(parameters_, before.made);
   forget(states_, before.states);
   forget(calls_, before.calls);
-  n_nodes_ = before.made;
   drawn_ = before.drawn;
   add_call({nullptr, 0, 0, 0, MemoStep::walk}, function, nullptr, args.data(), args.size(), made_by);
   if (is_on()) memo_->calls.back().type = made_by.result->type;
@@ -364,6 +369,7 @@ void WalkLog::finish(WalkValue returned, const std::vector<std::pair<PyObject*, 
     keep(assigned[i].name);
     memo_->stored.push_back({object, assigned[i].name, value(assigned[i].value, true)});
   }
+  if (is_on()) join_stretches(engine_->graph, walked_, input_ids_, memo_.get());
 }
 
 }  // namespace dyc::py

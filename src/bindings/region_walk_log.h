@@ -1,13 +1,14 @@
 // Writes a walk down (region_walk_memo.h) while it goes on: what it records, and what it returns.
-// WalkLog has 27 methods: one for each kind of step.
+// WalkLog has 28 methods: one for each kind of step.
 #pragma once
 #include "bindings/region_walk_reads.h"
+#include "bindings/region_walk_stretches.h"
 
 namespace dyc::py {
 
 class WalkLog : public WalkReads {
  public:
-  void begin(const Engine& engine, PyObject* const* args, size_t n, PyObject* globals, PyObject* builtins);
+  void begin(Engine& engine, PyObject* const* args, size_t n, PyObject* globals, PyObject* builtins);
   // ---- steps, after they were recorded
   void trace(RegionUse& use, Specialisation& s, const CapturedInputs& captured,
              const std::vector<WalkValue>& values);
@@ -51,6 +52,7 @@ class WalkLog : public WalkReads {
   void reads_of_state(const Guard& guard, PyObject* state) override;
   bool node_of(WalkValue value, MemoNode* node);
   bool number_of(NodeId id, MemoNode* node);
+  MemoNode n_nodes() const { return static_cast<MemoNode>(walked_.made.size()); }
   void made(NodeId id);
   bool state_of(PyObject* state, uint32_t* number);
   bool arithmetic_step(MemoStep::Kind kind, uint32_t which, const WalkValue* operands, size_t n, float number,
@@ -58,13 +60,13 @@ class WalkLog : public WalkReads {
   MemoValue value(WalkValue v, bool is_last, int depth = 0);
   MemoValue result(const WalkResult* r, bool is_last, int depth);
 
-  const Engine* engine_ = nullptr;
+  Engine* engine_ = nullptr;
   std::unordered_map<PyObject*, uint32_t> states_;      // made by steps
   std::unordered_map<NodeId, MemoNode> numbers_;        // of nodes
   std::unordered_map<PyObject*, MemoNode> parameters_;  // nodes of parameters
   std::unordered_map<const WalkResult*, uint32_t> results_, calls_;
   std::unordered_map<const RegionUse*, uint32_t> uses_;
-  MemoNode n_nodes_ = 0;
+  WalkedSteps walked_;
   uint32_t drawn_ = 0;  // in calls that are not walked by replays
 };
 

@@ -9,8 +9,6 @@ namespace dyc::py {
 
 namespace {
 
-size_t bytes_of_all = 0;  // of all memos; guarded by the interpreter lock
-
 uint64_t mix(uint64_t key, uint64_t word) {
   key = (key ^ word) * 0x9E3779B97F4A7C15;
   return key ^ key >> 29;
@@ -35,7 +33,7 @@ size_t WalkMemo::bytes() const {
   return sizeof *this + bytes_in(arguments) + bytes_in(reads) + bytes_in(late_reads) + bytes_in(items) +
          bytes_in(steps) + bytes_in(nodes) + bytes_in(words) + bytes_in(values) + bytes_in(results) +
          bytes_in(keys) + bytes_in(types) + bytes_in(calls) + bytes_in(uses) + bytes_in(codes) +
-         bytes_in(specialisations) + bytes_in(appends) + bytes_in(stored) +
+         bytes_in(specialisations) + bytes_in(confirmed) + bytes_in(traces) + bytes_in(appends) + bytes_in(stored) +
          kept.capacity() * (sizeof(Owned) + tuning::kKeptBytes);
 }
 
@@ -84,7 +82,7 @@ MemoFound MemoTable::look(PyObject* const* args, size_t n, bool sparsely) {
 }
 
 bool MemoTable::wants(uint64_t key) {
-  if (bytes_of_all > tuning::kMemoBytes || (!is_approved() && memos_.size() >= tuning::kMemosTimed))
+  if (bytes_of_memos > tuning::kMemoBytes || (!is_approved() && memos_.size() >= tuning::kMemosTimed))
     return false;
   const size_t size = is_approved() ? tuning::kMemoKeys : tuning::kFirstMemoKeys;
   if (seen_.size() < size) seen_.resize(size);
@@ -104,9 +102,9 @@ void MemoTable::add(uint64_t key, std::unique_ptr<WalkMemo> memo) {
   std::unique_ptr<WalkMemo>& place = memos_[key];
   if (place) {
     memo->misfits = place->misfits;
-    bytes_of_all -= place->bytes();
+    bytes_of_memos -= place->bytes();
   }
-  bytes_of_all += memo->bytes();
+  bytes_of_memos += memo->bytes();
   place = std::move(memo);
 }
 
@@ -117,7 +115,7 @@ void MemoTable::count_misfit(WalkMemo* memo) {
 }
 
 void MemoTable::turn_off() {
-  for (const auto& [key, memo] : memos_) bytes_of_all -= memo->bytes();
+  for (const auto& [key, memo] : memos_) bytes_of_memos -= memo->bytes();
   memos_.clear();
   seen_ = {};
   off_ = true;

@@ -7,6 +7,8 @@
 //
 //   MemoTable.look(arguments) -> reads are as before: inputs -> steps: nodes -> results
 //
+// Steps that record one after the other, without a builder or a call between, are joined to a trace.
+//
 // A memo keeps nothing of the script alive but numbers and text. Each object that it looks at is an argument,
 // or was just read from one that it had looked at, so it is alive.
 #pragma once
@@ -20,6 +22,8 @@
 namespace dyc::py {
 
 struct Specialisation;
+
+inline size_t bytes_of_memos = 0;  // of all, with their traces; guarded by the interpreter lock
 
 // What a read gave: this object, of this type; a number or text equal to it; or, without an object, any
 // expression of this type, which is the next input of the memo.
@@ -71,6 +75,7 @@ inline constexpr MemoNode kMemoInput = 1u << 31;
 struct MemoStep {
   enum Kind : uint8_t {
     trace,       // [object: specialisation; words: indices]
+    stretch,     // several steps at once [object: trace; words: indices; after its inputs: pairs of one node]
     op,          // [which; words: attributes, and the index where there is one]
     arithmetic,  // of two nodes [which]
     with_left,   // of a number and a node [which; words: the number]
@@ -154,6 +159,8 @@ struct WalkMemo {
   std::vector<Stored> stored;
   MemoValue returned;
   std::vector<std::shared_ptr<Specialisation>> specialisations;
+  std::vector<const Specialisation*> confirmed;  // that it records
+  std::vector<std::shared_ptr<Trace>> traces;    // of stretches (region_walk_stretches.h)
   std::vector<Use> uses;
   std::vector<Owned> kept;  // numbers, text, names and functions of the API
   PyObject *globals = nullptr, *builtins = nullptr;

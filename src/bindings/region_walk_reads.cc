@@ -56,6 +56,7 @@ void WalkReads::begin_reads(PyObject* const* args, size_t n, PyObject* globals, 
   known_.clear();
   made_.clear();
   inputs_.clear();
+  input_ids_.clear();
   specialisations_.clear();
   types_.clear();
   keys_.clear();
@@ -119,6 +120,7 @@ MemoExpected WalkReads::expect(PyObject* value) {
     if (inputs_.emplace(value, static_cast<uint32_t>(memo_->equal_inputs.size())).second) {
       const auto number = static_cast<uint32_t>(memo_->equal_inputs.size());
       memo_->equal_inputs.push_back(input_nodes_.emplace(id, number).first->second);
+      input_ids_.push_back(id);
     } else {
       give_up();  // read in two places, where two expressions may be next time
     }

@@ -46,6 +46,7 @@ class WalkReads {
   std::vector<PyObject*> args_;
   std::unordered_set<PyObject*> known_;             // objects that reads gave
   std::unordered_map<PyObject*, uint32_t> inputs_;  // expressions
+  std::vector<NodeId> input_ids_;                   // their nodes, by number
   std::unordered_set<PyObject*> made_;              // objects of the script that the walk makes
 
  private:

@@ -188,11 +188,9 @@ bool MemoReplay::regions_are_ready() const {
     const Region& region = u.use->region;
     return region.disabled_.empty() && !region.busy_ && !region.is_debugged();
   };
-  const auto is_confirmed = [](const MemoStep& s) {
-    return s.kind != MemoStep::trace || static_cast<const Specialisation*>(s.object)->indices.confirmed;
-  };
+  const auto is_confirmed = [](const Specialisation* s) { return s->indices.confirmed; };
   return std::all_of(memo_.uses.begin(), memo_.uses.end(), is_ready) &&
-         std::all_of(memo_.steps.begin(), memo_.steps.end(), is_confirmed);
+         std::all_of(memo_.confirmed.begin(), memo_.confirmed.end(), is_confirmed);
 }
 
 // ---------------------------------------------------------------- steps
@@ -210,6 +208,18 @@ void MemoReplay::trace(const MemoStep& s) {
   const NodeId* inputs = operands(s);
   for (uint32_t i = 1; i < s.n_nodes; ++i)
     if (std::find(inputs, inputs + i, inputs[i]) != inputs + i) walker_.refuse("inputs that are one node");
+  record(t, inputs);
+}
+
+void MemoReplay::stretch(const MemoStep& s) {
+  Trace& t = *static_cast<Trace*>(const_cast<void*>(s.object));
+  const NodeId* inputs = operands(s);
+  for (uint32_t i = t.n_inputs(); i < s.n_nodes; i += 2)
+    if (inputs[i] != inputs[i + 1]) walker_.refuse("nodes that are not one any more");
+  record(t, inputs);
+}
+
+void MemoReplay::record(Trace& t, const NodeId* inputs) {
   Graph& g = walker_.engine_->graph;
   if (!t.matches(g, inputs, words_)) walker_.refuse("inputs of other shapes");
   t.record(g, inputs, words_);
@@ -300,6 +310,8 @@ void MemoReplay::step(const MemoStep& s) {
   switch (s.kind) {
     case MemoStep::trace:
       return trace(s);
+    case MemoStep::stretch:
+      return stretch(s);
     case MemoStep::op: {
       const NodeId* x = operands(s);
       const uint32_t index = s.n_words - s.n_attrs;  // is there one?

@@ -1,5 +1,5 @@
 // Records what a memo of a walk says (region_walk_memo.h), in place of the walk.
-// MemoReplay has 26 methods: one for each kind of read and step.
+// MemoReplay has 28 methods: one for each kind of read and step.
 #pragma once
 #include <span>
 
@@ -38,6 +38,8 @@ class MemoReplay {
   void step(const MemoStep& s);
   const NodeId* operands(const MemoStep& s);
   void trace(const MemoStep& s);
+  void stretch(const MemoStep& s);
+  void record(Trace& trace, const NodeId* inputs);
   NodeId arithmetic(const MemoStep& s);
   void call(const MemoStep& s);
   void walk(const MemoStep& s);

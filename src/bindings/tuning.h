@@ -36,6 +36,8 @@ inline constexpr size_t kMemosTimed = 256;
 inline constexpr ptrdiff_t kMemoItems = 32;
 // Lists inside one another that a memo makes. Guess.
 inline constexpr int kMemoNesting = 8;
+// Nodes that a memo records as one trace: fewer are not faster, and more would not be shared. Guesses.
+inline constexpr uint32_t kLeastStretch = 4, kMostStretch = 1 << 12;
 // Characters of a text that a memo keeps, and bytes that what it keeps takes, with its object. Guesses.
 inline constexpr ptrdiff_t kMemoText = 256;
 inline constexpr size_t kKeptBytes = 48;

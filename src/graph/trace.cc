@@ -23,34 +23,60 @@ uint64_t Trace::next_number() {
 
 // ---------------------------------------------------------------- capturing
 
-std::unique_ptr<Trace> Trace::capture(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
-                                      const std::vector<Placeholder>& placeholders) {
+std::unique_ptr<Trace> Trace::capture_nodes(Graph& g, NodeId begin, NodeId end,
+                                            const std::vector<NodeId>& inputs) {
   auto p = std::make_unique<Trace>();
   for (NodeId input : inputs) {
     // The script may mean this very parameter rather than an input that happens to be it.
     if (g.is_parameter(input)) return nullptr;
-    if (std::find(p->captured_.begin(), p->captured_.end(), input) != p->captured_.end()) return nullptr;
-    p->captured_.push_back(input);
+    if (!p->captured_.emplace(input, p->n_inputs()).second) return nullptr;
     p->input_dims_.push_back(g.dim(input));
   }
-  for (NodeId id = begin; id < g.size(); ++id)
+  for (NodeId id = begin; id < end; ++id)
     if (!p->add(g, id)) return nullptr;
-  if (!p->bind_placeholders(placeholders)) return nullptr;
-  p->nodes_.resize(p->captured_.size());
-  p->find_outside_reads();
+  p->nodes_.resize(p->n_inputs() + p->steps_.size());
+  p->find_reads();
   p->plan_appends();
   return p;
 }
 
-void Trace::find_outside_reads() {
-  for (uint32_t i = 0; i < n_inputs() + steps_.size(); ++i) {
-    const bool apart = i < n_inputs() || (steps_[i - n_inputs()].kind == TraceStep::view && !is_appended(i));
-    const auto reads = [&](const TraceStep& s) {
-      const auto args = words_.begin() + s.args;
-      return s.kind == TraceStep::op && std::find(args, args + s.n_args, i) != args + s.n_args;
-    };
-    if (apart && std::any_of(steps_.begin(), steps_.end(), reads)) bulk_.outside_reads.push_back(i);
-  }
+std::unique_ptr<Trace> Trace::capture(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
+                                      const std::vector<Placeholder>& placeholders) {
+  auto p = capture_nodes(g, begin, g.size(), inputs);
+  return p && p->bind_placeholders(placeholders) ? std::move(p) : nullptr;
+}
+
+std::unique_ptr<Trace> Trace::capture_stretch(Graph& g, NodeId begin, NodeId end,
+                                              const std::vector<NodeId>& inputs,
+                                              std::vector<uint32_t>* indices) {
+  auto p = capture_nodes(g, begin, end, inputs);
+  if (!p) return nullptr;
+  for (const TraceStep& s : p->steps_)
+    if (s.kind == TraceStep::constant || s.kind == TraceStep::draw) return nullptr;
+  p->bind_indices(indices);
+  for (const auto& [id, index] : p->captured_) p->nodes_[index] = id;
+  bool fresh;
+  const uint32_t layout = p->layout(g, p->nodes_.data(), &fresh);
+  p->learn(g, layout);
+  if (!p->layouts_.list[layout].appendable) return nullptr;
+  p->learn_nodes(g, layout);
+  return p;
+}
+
+void Trace::find_reads() {
+  bulk_.read.assign(nodes_.size(), false);
+  const auto is_view = [this](uint32_t i) {
+    return i >= n_inputs() && steps_[i - n_inputs()].kind == TraceStep::view;
+  };
+  std::vector<bool> apart(nodes_.size(), false);
+  for (const TraceStep& s : steps_)
+    for (uint32_t k = 0; s.kind == TraceStep::op && k < s.n_args; ++k) {
+      uint32_t i = words_[s.args + k];
+      apart[i] = i < n_inputs() || (is_view(i) && !is_appended(i));
+      for (bulk_.read[i] = true; is_view(i); bulk_.read[i] = true) i = words_[steps_[i - n_inputs()].args];
+    }
+  for (uint32_t i = 0; i < apart.size(); ++i)
+    if (apart[i]) bulk_.outside_reads.push_back(i);
 }
 
 // Is this node of the trace an op, a lookup or a view of one?
@@ -96,8 +122,8 @@ void Trace::plan_appends() {
 
 void Trace::add_step(const Graph& g, NodeId id, TraceStep step) {
   step.dim = g.dim(id);
+  captured_.emplace(id, n_inputs() + static_cast<uint32_t>(steps_.size()));
   steps_.push_back(step);
-  captured_.push_back(id);
 }
 
 bool Trace::draws() const {
@@ -106,8 +132,32 @@ bool Trace::draws() const {
 }
 
 uint32_t Trace::index_of(NodeId id) const {
-  const auto at = std::find(captured_.begin(), captured_.end(), id);
-  return at == captured_.end() ? kNone : static_cast<uint32_t>(at - captured_.begin());
+  const auto at = captured_.find(id);
+  return at == captured_.end() ? kNone : at->second;
+}
+
+namespace {
+
+template <class T>
+size_t bytes_in(const std::vector<T>& v) {
+  return v.capacity() * sizeof(T);
+}
+
+}  // namespace
+
+void Trace::forget_captured() {
+  captured_ = {};
+  const auto fit = [](auto&... each) { (each.shrink_to_fit(), ...); };
+  fit(steps_, words_, bound_, input_dims_, storages_, nodes_, bulk_.ops, bulk_.args, bulk_.lookups,
+      bulk_.with_ids, layouts_.cached, layouts_.nodes, layouts_.joins, layouts_.sources, layouts_.counts);
+}
+
+size_t Trace::bytes() const {
+  return sizeof *this + bytes_in(steps_) + bytes_in(words_) + bytes_in(bound_) + bytes_in(input_dims_) +
+         bytes_in(storages_) + bytes_in(nodes_) + bytes_in(bulk_.ops) + bytes_in(bulk_.args) +
+         bytes_in(bulk_.lookups) + bytes_in(bulk_.with_ids) + bytes_in(layouts_.cached) +
+         bytes_in(layouts_.nodes) + bytes_in(layouts_.joins) + bytes_in(layouts_.sources) +
+         bytes_in(layouts_.counts);
 }
 
 void Trace::add_parameter(Graph& g, NodeId id) {
@@ -145,7 +195,7 @@ bool Trace::add_reference(Graph& g, NodeId id, std::vector<uint32_t>* indices) {
     if (!same_in_all_graphs(g, id)) return false;
     if (g.is_parameter(id)) add_parameter(g, id);
     else add_constant(g, id);
-    index = static_cast<uint32_t>(captured_.size() - 1);
+    index = n_inputs() + static_cast<uint32_t>(steps_.size()) - 1;
   }
   indices->push_back(index);
   return true;
@@ -205,7 +255,7 @@ bool Trace::bind_placeholders(const std::vector<Placeholder>& placeholders) {
   for (uint32_t h = 0; h < placeholders.size(); ++h) {
     uint32_t uses = 0;
     for (const TraceStep& s : steps_) {
-      if (s.n_ids == 0 || is_one_of(s.code, NumberOps{})) continue;  // the words of a number are no index
+      if (!has_indices(s)) continue;
       for (uint32_t i = 0; i < s.n_ids; ++i)
         if (words_[s.ids + i] == placeholders[h].value) {
           bound_.push_back({s.ids + i, h, s.limit});
@@ -215,6 +265,25 @@ bool Trace::bind_placeholders(const std::vector<Placeholder>& placeholders) {
     if (uses != placeholders[h].uses) return false;
   }
   return true;
+}
+
+void Trace::bind_indices(std::vector<uint32_t>* indices) {
+  for (const TraceStep& s : steps_)
+    for (uint32_t i = 0; has_indices(s) && i < s.n_ids; ++i) {
+      bound_.push_back({s.ids + i, static_cast<uint32_t>(indices->size()), s.limit});
+      indices->push_back(words_[s.ids + i]);
+    }
+}
+
+uint64_t Trace::hash() const {
+  uint64_t h = mix(steps_.size(), bound_.size());
+  for (const Dim& d : input_dims_) h = mix(h, d.size());
+  for (const WeakStorage& s : storages_) h = mix(h, s.uid);
+  for (const TraceStep& s : steps_) {
+    h = mix(h, s.code | uint64_t{s.n_args} << 32);
+    for (uint32_t i = 0; i < s.n_args; ++i) h = mix(h, words_[s.args + i]);
+  }
+  return h;
 }
 
 void Trace::make_constant(uint32_t placeholder, uint32_t value) {

@@ -10,10 +10,11 @@
 // epoch
 //   of the graph, and cheap to make. With one, a trace is appended in bulk, without a look at its steps. A
 //   placement also predicts the one that followed it last.
-// Capturing and recording share all of these data, so they are one class of 43 methods and 18 fields.
+// Capturing and recording share all of these data, so they are one class of 50 methods and 17 fields.
 #pragma once
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "graph/graph.h"
@@ -40,6 +41,11 @@ class Trace {
   // the placeholders are not found.
   static std::unique_ptr<Trace> capture(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
                                         const std::vector<Placeholder>& placeholders);
+  // Captures the nodes from `begin` to `end`, where others follow. Each index is a placeholder, and `indices`
+  // get their values. Its layout is learned at once. Null also if a node could not be appended in bulk.
+  static std::unique_ptr<Trace> capture_stretch(Graph& g, NodeId begin, NodeId end,
+                                                const std::vector<NodeId>& inputs,
+                                                std::vector<uint32_t>* indices);
 
   // Makes the placeholder a constant; the numbers of those after it decrease by one.
   void make_constant(uint32_t placeholder, uint32_t value);
@@ -68,10 +74,18 @@ class Trace {
   bool indices_fit(const uint32_t* indices) const;
   // Index into nodes() of a node that was captured, or kNone.
   uint32_t index_of(NodeId id) const;
+  // After this index_of() knows nothing, and the memory is not larger than needed.
+  void forget_captured();
+  size_t bytes() const;  // without what is learned later
   // Does it draw random numbers?
   bool draws() const;
   // What differs between the two, for a message; empty if nothing does.
   std::string difference(const Trace& other) const;
+  // Would it record the same as the other, given the same inputs and indices? Equal ones have equal hashes.
+  bool is_equal(const Trace& other) const {
+    return input_dims_ == other.input_dims_ && difference(other).empty();
+  }
+  uint64_t hash() const;
 
  private:
   struct TraceStep {
@@ -94,17 +108,23 @@ class Trace {
     uint32_t kind = 0, site = 0, value_number = 0, bucket = kNone;  // kNone: not pending
     bool operator==(const InputKey&) const = default;
   };
+  static std::unique_ptr<Trace> capture_nodes(Graph& g, NodeId begin, NodeId end,
+                                              const std::vector<NodeId>& inputs);
   bool add(Graph& g, NodeId id);
   bool add_reference(Graph& g, NodeId id, std::vector<uint32_t>* indices);
   void add_parameter(Graph& g, NodeId id);
   void add_constant(Graph& g, NodeId id);
   void add_step(const Graph& g, NodeId id, TraceStep step);
-  void find_outside_reads();
+  void find_reads();
   void plan_appends();
   bool is_appended(uint32_t index) const;
   static bool is_leaf(const TraceStep& step);
   void add_ids(const Graph& g, NodeId id, TraceStep* step);
   bool bind_placeholders(const std::vector<Placeholder>& placeholders);
+  void bind_indices(std::vector<uint32_t>* indices);
+  static bool has_indices(const TraceStep& s) {  // the words of a number are no index
+    return s.n_ids > 0 && !is_one_of(s.code, NumberOps{});
+  }
   void set_indices(const uint32_t* indices);
   uint32_t layout(Graph& g, const NodeId* inputs, bool* fresh);
   void place(Graph& g, const NodeId* inputs, uint32_t layout);
@@ -115,10 +135,8 @@ class Trace {
   void record_cached(Graph& g, uint32_t layout);
   void learn(const Graph& g, uint32_t layout);
   void learn_nodes(const Graph& g, uint32_t layout);
-  uint32_t learn_place(uint32_t index, uint32_t site, uint32_t layout);
   bool is_pending(uint32_t input) const { return buckets_[input] != kNone; }
   struct Layout;
-  void add_to_stats(Layout* p, const Node& n, uint32_t size);
   bool find_parameters(const Graph& g);
   bool record_predicted(Graph& g, Trace& before, const NodeId* inputs, const InputKey& key,
                         const uint32_t* indices);
@@ -138,7 +156,7 @@ class Trace {
   };
   std::shared_ptr<Storage> storage(const TraceStep& step) const;
   std::vector<WeakStorage> storages_;
-  std::vector<NodeId> captured_;  // the nodes that were captured; parallel to nodes_
+  std::unordered_map<NodeId, uint32_t> captured_;  // indices of the nodes that were captured
   std::vector<NodeId> nodes_;
   std::vector<NodeId> next_inputs_;
   std::vector<uint32_t> key_;
@@ -157,7 +175,7 @@ class Trace {
   };
   struct Layouts {
     uint32_t tables = 0;  // Graph::tables() that they are valid for
-    InternTable keys;
+    InternTable keys{16};
     std::vector<Layout> list;
     std::vector<CachedSignature> cached;  // of each layout, for each step; sig kNone: record it in full
     // Of each layout: those of Bulk::ops; their buckets are places, those of the inputs and then of `joins`.
@@ -167,7 +185,15 @@ class Trace {
     std::vector<Graph::BucketCount> counts;
   };
   Layouts layouts_;
-  std::vector<uint32_t> place_of_;  // scratch of learn_nodes(): of each node, or kNone
+  // Scratch of learn_nodes().
+  struct Learning {
+    std::vector<uint32_t> place_of;               // of each node, or kNone
+    std::vector<uint32_t> last_reader, count_of;  // of each place
+    InternTable joins{16};                        // by site and sources
+    std::vector<uint32_t> key;
+  };
+  void add_to_stats(Layout* p, const Node& n, uint32_t size, Learning* l);
+  uint32_t learn_place(uint32_t index, uint32_t site, uint32_t layout, Learning* l);
 
   struct Placement {
     uint32_t layout;
@@ -204,6 +230,7 @@ class Trace {
     std::vector<Parameter> parameters;
     std::vector<uint32_t> lookups, with_ids;  // steps
     std::vector<uint32_t> outside_reads;  // indices of nodes not appended that ops read, not through views
+    std::vector<bool> read;               // by node: do ops of the trace read it, or a view of it?
   };
   Bulk bulk_;
 };

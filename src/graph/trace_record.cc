@@ -42,7 +42,9 @@ Trace::InputKey Trace::input_key(Graph& g, NodeId input) {
 // Interns all that decides the signatures and sites of the steps, and their buckets but for those of the
 // inputs. `fresh`: it was not known yet.
 uint32_t Trace::layout(Graph& g, const NodeId* inputs, bool* fresh) {
-  if (layouts_.tables != g.tables() || layouts_.list.size() >= tuning::kMostLayouts) {
+  const size_t most = std::clamp(tuning::kLayoutSteps / (steps_.size() + 1), tuning::kFewLayouts,
+                                 tuning::kMostLayouts);
+  if (layouts_.tables != g.tables() || layouts_.list.size() >= most) {
     layouts_ = Layouts();
     layouts_.tables = g.tables();
     placements_ = Placements();
@@ -304,76 +306,78 @@ void Trace::learn(const Graph& g, uint32_t layout) {
   }
 }
 
-// The nodes were just recorded and have no readers but each other.
+// The nodes were just recorded.
 void Trace::learn_nodes(const Graph& g, uint32_t layout) {
   Layout& p = layouts_.list[layout];
   p.nodes = static_cast<uint32_t>(layouts_.nodes.size());
   p.joins = static_cast<uint32_t>(layouts_.joins.size());
   p.sources = static_cast<uint32_t>(layouts_.sources.size());
   p.counts = static_cast<uint32_t>(layouts_.counts.size());
-  place_of_.assign(n_nodes(), kNone);
+  Learning l;
+  l.place_of.assign(n_nodes(), kNone);
   for (uint32_t i = 0; i < n_nodes(); ++i) {  // leaves have no place
     if (i < n_inputs()) {
-      if (is_pending(i)) place_of_[i] = i;
+      if (is_pending(i)) l.place_of[i] = i;
       continue;
     }
     const TraceStep& s = steps_[i - n_inputs()];
-    if (s.kind == TraceStep::view) place_of_[i] = place_of_[words_[s.args]];
-    else if (is_appended(i)) place_of_[i] = learn_place(i, g.node(nodes_[i]).site, layout);
+    if (s.kind == TraceStep::view) l.place_of[i] = l.place_of[words_[s.args]];
+    else if (is_appended(i)) l.place_of[i] = learn_place(i, g.node(nodes_[i]).site, layout, &l);
   }
+  l.count_of.assign(n_inputs() + p.n_joins, kNone);
   uint32_t args = 0;
   for (const uint32_t index : bulk_.ops) {
     const uint32_t step = index - n_inputs();
     Node n = g.node(nodes_[index]);
-    n.flags &= Node::requires_grad | Node::has_reader | Node::view;
+    n.flags &= Node::requires_grad | Node::view;
+    if (bulk_.read[index]) n.flags |= Node::has_reader;
     if (steps_[step].kind != TraceStep::view) n.aux = 0;
     n.args = std::exchange(args, args + steps_[step].n_args);
-    n.bucket = place_of_[index];
+    n.bucket = l.place_of[index];
     layouts_.nodes.push_back(n);
-    add_to_stats(&p, n, layouts_.cached[layout * steps_.size() + step].size);
+    add_to_stats(&p, n, layouts_.cached[layout * steps_.size() + step].size, &l);
   }
   p.learned = true;
 }
 
 // The place of a node of this site: nodes that read the same places share one.
-uint32_t Trace::learn_place(uint32_t index, uint32_t site, uint32_t layout) {
+uint32_t Trace::learn_place(uint32_t index, uint32_t site, uint32_t layout, Learning* l) {
   Layout& p = layouts_.list[layout];
+  const TraceStep& s = steps_[index - n_inputs()];
   std::vector<uint32_t>& sources = layouts_.sources;
   const auto first = static_cast<ptrdiff_t>(sources.size());
-  const TraceStep& s = steps_[index - n_inputs()];
+  l->last_reader.resize(n_inputs() + p.n_joins, kNone);
   for (uint32_t i = 0; i < s.n_args; ++i) {
-    const uint32_t from = place_of_[words_[s.args + i]];
-    if (from != kNone && std::find(sources.begin() + first, sources.end(), from) == sources.end())
-      sources.push_back(from);
+    const uint32_t from = l->place_of[words_[s.args + i]];
+    if (from != kNone && std::exchange(l->last_reader[from], index) != index) sources.push_back(from);
   }
-  const auto n = static_cast<uint32_t>(sources.size() - static_cast<size_t>(first));
-  auto before = sources.begin() + p.sources;
-  for (uint32_t i = 0; i < p.n_joins; ++i) {
-    const Graph::Joining& j = layouts_.joins[p.joins + i];
-    if (j.site == site && j.n_sources == n &&
-        std::is_permutation(before, before + n, sources.begin() + first)) {
-      sources.resize(static_cast<size_t>(first));
-      return n_inputs() + i;
-    }
-    before += j.n_sources;
+  l->key.assign(1, site);
+  l->key.insert(l->key.end(), sources.begin() + first, sources.end());
+  std::sort(l->key.begin() + 1, l->key.end());
+  const auto n = static_cast<uint32_t>(l->key.size());
+  bool fresh;
+  const uint32_t place = l->joins.intern(l->key.data(), n, &fresh);
+  if (fresh) {
+    layouts_.joins.push_back({site, n - 1});
+    ++p.n_joins;
+  } else {
+    sources.resize(static_cast<size_t>(first));
   }
-  layouts_.joins.push_back({site, n});
-  return n_inputs() + p.n_joins++;
+  return n_inputs() + place;
 }
 
-void Trace::add_to_stats(Layout* p, const Node& n, uint32_t size) {
+void Trace::add_to_stats(Layout* p, const Node& n, uint32_t size, Learning* l) {
   p->stats.floats += size;
   if (n.flags & Node::view) return;
   ++p->stats.nodes;
   p->stats.unread += !(n.flags & Node::has_reader);
   p->stats.no_grad += !(n.flags & Node::requires_grad);
-  const auto first = layouts_.counts.begin() + p->counts;
-  const auto at =
-      std::find_if(first, layouts_.counts.end(), [&](const auto& t) { return t.bucket == n.bucket; });
-  if (at != layouts_.counts.end()) return at->stats.add(n.sig, size);
-  layouts_.counts.push_back({n.bucket, {}});
-  layouts_.counts.back().stats.add(n.sig, size);
-  ++p->n_counts;
+  uint32_t& count = l->count_of[n.bucket];
+  if (count == kNone) {
+    count = p->n_counts++;
+    layouts_.counts.push_back({n.bucket, {}});
+  }
+  layouts_.counts[p->counts + count].stats.add(n.sig, size);
 }
 
 }  // namespace dyc

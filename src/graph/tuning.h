@@ -46,5 +46,7 @@ constexpr SegmentRule kSegmentRules[] = {{kLongest, true}, {4, true},         {8
 
 // ---- traces
 constexpr size_t kMostLayouts = 256;  // of a trace: above it they are learned again
+// Of long ones those of so many steps together, but not fewer than kFewLayouts.
+constexpr size_t kLayoutSteps = 1 << 14, kFewLayouts = 4;
 
 }  // namespace dyc::tuning

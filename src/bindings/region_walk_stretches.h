@@ -1,0 +1,27 @@
+// Joins steps of a memo (region_walk_memo.h) that record one after the other to traces, which are recorded in
+// bulk.
+//
+// Builders, calls of functions and random draws stay steps of their own: what they record may differ from one
+// replay to the next. A trace is a function of the nodes that its steps read from elsewhere. Memos whose
+// stretches differ only in indices share a trace, which lives as long as one of them.
+#pragma once
+#include "bindings/region_walk_memo.h"
+#include "graph/trace.h"
+
+namespace dyc::py {
+
+// What the steps of a memo recorded when it was written down.
+struct WalkedSteps {
+  struct Step {
+    NodeId end;      // size of the graph after it
+    MemoNode first;  // of the nodes that it made
+  };
+  NodeId begin = 0;          // size of the graph before the first
+  std::vector<Step> steps;   // beside WalkMemo::steps
+  std::vector<NodeId> made;  // by MemoNode
+};
+
+// `inputs`: nodes of the memo's inputs. The graph has what was recorded, and nothing of it is computed.
+void join_stretches(Graph& g, const WalkedSteps& walked, const std::vector<NodeId>& inputs, WalkMemo* memo);
+
+}  // namespace dyc::py
