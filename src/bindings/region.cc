@@ -239,6 +239,7 @@ void Region::learn(const TraceSession& session, PyObject* results) {
     if (specialisations_.size() == tuning::kSpecialisations) specialisations_.pop_back();
     specialisations_.insert(specialisations_.begin(), std::move(learned));
   } else if (const std::string other = learned->difference(*session.against); !other.empty()) {
+    refuted_ = true;
     disable("the script recorded something else than what was learned: " + other);
   } else {
     session.against->confirm(*learned, sources_);

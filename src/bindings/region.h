@@ -141,6 +141,7 @@ class Region {
   const Engine* plain_engine_ = nullptr;
   std::vector<std::shared_ptr<CodeRestorer>> restorers_;
   bool busy_ = false, walked_ = false;  // walked_: a Walker has recorded it since it was last timed
+  bool refuted_ = false;                // the script did not record what was learned
   std::string disabled_, refusal_;      // why it is disabled; why the last run was not learned from
 };
 

@@ -9,6 +9,9 @@ namespace dyc::py {
 
 namespace {
 
+// Keys that are kept in one place, so that some with the same last bits do not displace each other.
+constexpr size_t kSeenSet = 8;
+
 uint64_t mix(uint64_t key, uint64_t word) {
   key = (key ^ word) * 0x9E3779B97F4A7C15;
   return key ^ key >> 29;
@@ -33,8 +36,8 @@ size_t WalkMemo::bytes() const {
   return sizeof *this + bytes_in(arguments) + bytes_in(reads) + bytes_in(late_reads) + bytes_in(items) +
          bytes_in(steps) + bytes_in(nodes) + bytes_in(words) + bytes_in(values) + bytes_in(results) +
          bytes_in(keys) + bytes_in(types) + bytes_in(calls) + bytes_in(uses) + bytes_in(codes) +
-         bytes_in(specialisations) + bytes_in(confirmed) + bytes_in(traces) + bytes_in(appends) + bytes_in(stored) +
-         kept.capacity() * (sizeof(Owned) + tuning::kKeptBytes);
+         bytes_in(specialisations) + bytes_in(confirmed) + bytes_in(traces) + bytes_in(appends) +
+         bytes_in(stored) + kept.capacity() * (sizeof(Owned) + tuning::kKeptBytes);
 }
 
 void WalkMemo::shrink() {
@@ -86,9 +89,10 @@ bool MemoTable::wants(uint64_t key) {
     return false;
   const size_t size = is_approved() ? tuning::kMemoKeys : tuning::kFirstMemoKeys;
   if (seen_.size() < size) seen_.resize(size);
-  uint64_t& seen = seen_[key >> 32 & (size - 1)];
-  if (seen == key) return true;
-  seen = key;
+  uint64_t* const set = &seen_[key >> 32 & (size - 1) & ~(kSeenSet - 1)];
+  if (std::find(set, set + kSeenSet, key) != set + kSeenSet) return true;
+  std::copy_backward(set, set + kSeenSet - 1, set + kSeenSet);  // the oldest is forgotten
+  *set = key;
   return false;
 }
 
@@ -111,7 +115,9 @@ void MemoTable::add(uint64_t key, std::unique_ptr<WalkMemo> memo) {
 void MemoTable::count_misfit(WalkMemo* memo) {
   ++memo->failures;
   ++memo->misfits;
-  if (2 * ++misfits_ > tuning::kMemoFailures + found_) turn_off();
+  // All memos may misfit once: when a region was given up as too slow, say.
+  const uint64_t allowed = 2 * tuning::kMemosTimed + tuning::kMemoFailures;
+  if (2 * ++misfits_ > allowed + found_) turn_off();
 }
 
 void MemoTable::turn_off() {

@@ -8,6 +8,15 @@
 
 namespace dyc::py {
 
+namespace {
+
+// Calls of a trial that run in the same way, one after the other, as they will; the first of them, which find
+// nothing in the caches, do not count.
+constexpr uint32_t kRun = tuning::kTrialWarmUp, kColdRuns = 2;
+static_assert(tuning::kTrialRounds % kRun == 0);
+
+}  // namespace
+
 void TimedStatements::begin(const void* function, const Engine& engine, bool alone) {
   function_ = function;
   alone_ = alone;
@@ -53,7 +62,12 @@ void TimedStatements::leave(const void* function, WalkPayoff& payoff) {
 
 WalkPayoff::Way WalkPayoff::turn() {
   if (turns_ == kWays * (tuning::kTrialWarmUp + tuning::kTrialRounds)) return kWays;
-  return static_cast<Way>(turns_++ % kWays);
+  return static_cast<Way>(turns_++ / kRun % kWays);
+}
+
+void WalkPayoff::add(Way way, double ns, uint32_t nodes) {
+  const bool warm = turns_ > kWays * tuning::kTrialWarmUp && (turns_ - 1) % kRun >= kColdRuns;
+  if (nodes > 0 && warm) times_[way].push_back(ns / nodes);
 }
 
 // False: there were too few runs. Begins another trial.

@@ -1,9 +1,9 @@
 // Are walks of a function faster than its statements?
 //
-// After some walks a trial begins, whose calls are by turns walks, runs of the statements with their regions,
-// and runs of the statements alone. The medians of the time for each recorded node decide. The rewritten
-// statements tell the function's object (region_walked_function.cc) that they have run by passing on what
-// they return.
+// After some walks a trial begins, in which some calls are walks, the next ones runs of the statements with
+// their regions, and the next ones runs of the statements alone. The medians of the time for each recorded
+// node decide. The rewritten statements tell the function's object (region_walked_function.cc) that they have
+// run by passing on what they return.
 #pragma once
 #include <array>
 #include <vector>
@@ -21,9 +21,7 @@ class WalkPayoff {
   bool is_trial(uint64_t walks) const { return walks >= next_; }
   // How the next call of the trial runs; kWays: it was the last one.
   Way turn();
-  void add(Way way, double ns, uint32_t nodes) {
-    if (nodes > 0 && turns_ > kWays * tuning::kTrialWarmUp) times_[way].push_back(ns / nodes);
-  }
+  void add(Way way, double ns, uint32_t nodes);
   // Ends the trial. True: walks have lost, not for the first time.
   bool decide(uint64_t walks);
   // Ends the trial of memos, whose replays stand for the walks. Have they won, or lost? Neither: begin again.
