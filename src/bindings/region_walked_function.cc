@@ -2,6 +2,7 @@
 #include <cstddef>
 
 #include "bindings/arguments.h"
+#include "bindings/python_compat.h"
 #include "bindings/region_walk.h"
 #include "bindings/region_walk_memo.h"
 #include "bindings/region_walk_payoff.h"
@@ -23,8 +24,16 @@ struct WalkedFunction {
     uint64_t walks = 0, nodes = 0;  // hits that were no replays; what these have recorded
   };
   CallCounts counts;
-  uint32_t skip = 0, skips = 0;  // calls that run as they are written; how many after the last miss
-  bool only_memos = false;       // walks have lost: they are made only to be written down
+  struct Outermost {
+    uint32_t generation = 0;  // of the graph
+    int depth = 0;            // levels of recursion that were left
+  };
+  struct Rest {                   // calls that run as they are written
+    uint32_t left = 0, last = 0;  // how many do so now, and did after the last miss
+    Outermost outermost;          // the call in this graph that the others are inside of
+  };
+  Rest rest;
+  bool only_memos = false;  // walks have lost: they are made only to be written down
   const char* reason = "";
   const char* off = "";  // why the function is not walked any more
   struct Payoffs {
@@ -39,6 +48,7 @@ struct WalkedFunction {
   PyObject* call(PyObject* const* args, size_t n);
 
  private:
+  bool is_inside(const Engine& e);
   PyObject* call_in_trial(Engine& e, PyObject* const* args, size_t n);
   PyObject* call_with_memo(Engine& e, PyObject* const* args, size_t n, const MemoFound& found);
   PyObject* timed(Engine& e, WalkPayoff& times, PyObject* const* args, size_t n, const MemoFound& found);
@@ -63,11 +73,12 @@ WalkedFunction* core_of(PyObject* self) { return reinterpret_cast<PyWalkedFuncti
 
 PyObject* WalkedFunction::call(PyObject* const* args, size_t n) {
   if (*off || timed_statements.enter(this)) return nullptr;
-  const bool rests = skip > 0;
-  skip -= rests;
+  const bool rests = rest.left > 0;
+  rest.left -= rests;
   Engine* e = this_thread;
   // Random numbers that an instance of batch_map draws cannot be taken back.
   const bool alone = e && e->graph.instances.current() == Instances::kOutside;
+  if (only_memos && alone && is_inside(*e)) return nullptr;
   MemoFound found = alone ? memos.look(args, n, only_memos) : MemoFound();
   if (found.memo && !found.reviews && !memos.is_approved() && !timed_statements.is_on())
     return call_with_memo(*e, args, n, found);
@@ -77,6 +88,15 @@ PyObject* WalkedFunction::call(PyObject* const* args, size_t n) {
   const bool trial_now =
       alone && !only_memos && payoff.walks.is_trial(counts.walks) && !timed_statements.is_on();
   return trial_now ? call_in_trial(*e, args, n) : walk(args, n, found);
+}
+
+// Is it a call in the statements of another one, which would have been remembered as a whole?
+bool WalkedFunction::is_inside(const Engine& e) {
+  const int depth = remaining_depth();
+  const uint32_t generation = e.graph.generation();
+  if (generation == rest.outermost.generation && depth < rest.outermost.depth) return true;
+  rest.outermost = {generation, depth};
+  return false;
 }
 
 PyObject* WalkedFunction::call_in_trial(Engine& e, PyObject* const* args, size_t n) {
@@ -132,7 +152,7 @@ PyObject* WalkedFunction::walk(PyObject* const* args, size_t n, MemoFound found,
       counts.hits += made != nullptr;
       if (!made || walker().was_replayed()) return made;
       ++counts.walks;
-      skips = 0;
+      rest.last = 0;
       if ((counts.nodes += walker().recorded()) == 0 && counts.walks >= tuning::kFirstTrial)
         give_up("it records nothing");
       return made;
@@ -147,8 +167,9 @@ PyObject* WalkedFunction::walk(PyObject* const* args, size_t n, MemoFound found,
     define_program(PyFunction_GET_CODE(function.get()), spec.get());
   }
   ++counts.misses;
-  skips = std::min(2 * skips + 1, walker().is_learning() ? tuning::kLearningSkips : tuning::kWalkSkips);
-  skip = skips;
+  rest.last =
+      std::min(2 * rest.last + 1, walker().is_learning() ? tuning::kLearningSkips : tuning::kWalkSkips);
+  rest.left = rest.last;
   if (counts.hits == 0 &&
       counts.misses > (walker().is_learning() ? tuning::kLearningWalks : tuning::kRefusedWalks))
     give_up("it is always refused");
