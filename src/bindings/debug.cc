@@ -3,7 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/compute.h"
-#include "bindings/region_walk_memo.h"
+#include "bindings/region_walk_stretches.h"
 
 namespace pb = pybind11;
 
@@ -76,6 +76,7 @@ void add_debug(pb::module_& m) {
       },
       "level"_a);
   m.def("_approve_memos", [](bool all) { MemoTable::approves_all = all; }, "all"_a);
+  m.def("_memo_memory", [] { return pb::make_tuple(bytes_of_memos, n_shared_traces()); });
   m.def("_extend", &extend, "cls"_a, "name"_a, "value"_a);
   m.def(
       "_constructor",

@@ -15,6 +15,9 @@ NodeId record_operator(BinaryOperator which, NodeId a, NodeId b);
 NodeId record_operator(BinaryOperator which, NodeId a, float b);
 NodeId record_operator(BinaryOperator which, float a, NodeId b);
 
+// Is it dy.lookup()? (parameters.cc)
+bool is_lookup(PyObject* function);
+
 // esum([]) and average([]) are 0: a process of a job may have no instance of a minibatch. (functions.cc)
 extern bool allow_empty_sums;
 

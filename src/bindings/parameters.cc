@@ -6,6 +6,7 @@
 #include "bindings/float_arrays.h"
 #include "bindings/compute.h"
 #include "bindings/exchange.h"
+#include "bindings/operators.h"
 #include "bindings/signatures.h"
 #include "ops/table.h"
 
@@ -553,6 +554,12 @@ PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
   Py_DECREF(self);
   PyErr_NoMemory();
   throw pybind11::error_already_set();
+}
+
+bool is_lookup(PyObject* function) {
+  return PyCFunction_Check(function) &&
+         PyCFunction_GET_FUNCTION(function) ==
+             reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(lookup));
 }
 
 void add_parameter_types(PyObject* module) {

@@ -6,8 +6,7 @@
 
 namespace dyc::py {
 
-void WalkLog::begin(Engine& engine, PyObject* const* args, size_t n, PyObject* globals,
-                    PyObject* builtins) {
+void WalkLog::begin(Engine& engine, PyObject* const* args, size_t n, PyObject* globals, PyObject* builtins) {
   engine_ = &engine;
   states_.clear();
   numbers_.clear();

@@ -46,7 +46,8 @@ struct MemoRead {
     keys,         // are those of a dict plain?
     size,         // of a dict, list or tuple [n]
     element,      // of a list or tuple [n: index]
-    sequence,     // all items of a list or tuple [n], the next ones of WalkMemo::items
+    sequence,     // all items of a list or tuple [n; key: are they numbers and text?], the next ones of
+                  // WalkMemo::items
     entries,      // all keys and values of a dict, by turns [n: of both], likewise
     cell,         // of a function [n: which]
     defaults,     // of a function [object: its code; type: in WalkMemo::codes; n: in globals_of; key]

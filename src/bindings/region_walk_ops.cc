@@ -28,6 +28,8 @@ bool as_index(WalkValue v, uint32_t* index) {
   return true;
 }
 
+bool is_table(WalkValue v) { return v.object && Py_TYPE(v.object) == &LookupParametersType; }
+
 PyObject* calculate(uint32_t operation, PyObject* a, PyObject* b) {
   switch (operation) {
     case WalkNode::add:
@@ -113,6 +115,10 @@ WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& f
                       : record_list(op, plain, arguments[0], index, &id))
       return recorded(id, op == op_id<Pick> ? &PickerType : &ExpressionType);
   }
+  uint32_t row;
+  if (op == kOps && named == 0 && n == 2 && is_lookup(function) && is_table(arguments[0]) &&
+      as_index(arguments[1], &row))
+    return record_item(arguments[0], arguments[1]);
   if (written) {
     arguments[0] = {nullptr, make(WalkResult::list)};
     arguments[0].result->items.assign(items, items + n_items);
@@ -172,7 +178,7 @@ NodeId Walker::node_of_object(PyObject* object) {
 // An item of an expression, or a row of a table.
 WalkValue Walker::record_item(WalkValue base, WalkValue key) {
   uint32_t index;
-  if (base.object && Py_TYPE(base.object) == &LookupParametersType && as_index(key, &index)) {
+  if (is_table(base) && as_index(key, &index)) {
     const NodeId id = engine_->graph.lookup(storage_in(base.object), {&index, 1, false}, true);
     if (log_) log_->lookup(base.object, index, id);
     return recorded(id, &LookupType);

@@ -10,6 +10,9 @@ namespace {
 // Not among the kinds of reads: a guard of a region.
 constexpr uint64_t kGuard = 64;
 
+// Items of a list of numbers and text that are compared as a whole. Guess: words of a sentence.
+constexpr Py_ssize_t kMostCompared = 4 * tuning::kMemoItems;
+
 bool is_parameters_object(PyObject* o) {
   return Py_TYPE(o) == &ParametersType || Py_TYPE(o) == &LookupParametersType;
 }
@@ -34,9 +37,15 @@ bool is_large(PyObject* o) {
   return overflow != 0;
 }
 
-bool is_constant_tuple(PyObject* tuple) {
-  PyObject** const items = PySequence_Fast_ITEMS(tuple);
-  return std::all_of(items, items + Py_SIZE(tuple), is_plain_value);
+bool are_plain(PyObject* sequence) {
+  PyObject** const items = PySequence_Fast_ITEMS(sequence);
+  return std::all_of(items, items + Py_SIZE(sequence), is_plain_value);
+}
+
+// Is it compared as a whole where a part is read? Numbers and text are compared fast.
+bool is_read_whole(PyObject* sequence) {
+  const Py_ssize_t n = Py_SIZE(sequence);
+  return n <= tuning::kMemoItems || (n <= kMostCompared && are_plain(sequence));
 }
 
 }  // namespace
@@ -192,7 +201,7 @@ void WalkReads::constructor(PyTypeObject* type, PyObject* init) {
 
 void WalkReads::length(PyObject* container) {
   if (!is_on() || !is_container(container) || is_of_program(container)) return;
-  if (!PyDict_CheckExact(container) && Py_SIZE(container) <= tuning::kMemoItems) return items(container);
+  if (!PyDict_CheckExact(container) && is_read_whole(container)) return items(container);
   if (!is_new(MemoRead::size, container, nullptr)) return;
   MemoRead r;
   r.kind = MemoRead::size;
@@ -203,7 +212,7 @@ void WalkReads::length(PyObject* container) {
 
 void WalkReads::element(PyObject* sequence, size_t i) {
   if (!is_on() || is_of_program(sequence)) return;
-  if (Py_SIZE(sequence) <= tuning::kMemoItems) return items(sequence);
+  if (is_read_whole(sequence)) return items(sequence);
   if (!is_new(MemoRead::element, sequence, reinterpret_cast<const void*>(i << 4))) return;
   MemoRead r;
   r.kind = MemoRead::element;
@@ -215,7 +224,7 @@ void WalkReads::element(PyObject* sequence, size_t i) {
 
 // Is it a tuple of numbers and text that stands in a program?
 bool WalkReads::is_of_program(PyObject* o) const {
-  return PyTuple_CheckExact(o) && !known_.contains(o) && is_constant_tuple(o) &&
+  return PyTuple_CheckExact(o) && !known_.contains(o) && are_plain(o) &&
          std::find(args_.begin(), args_.end(), o) == args_.end();
 }
 
@@ -225,6 +234,7 @@ void WalkReads::items(PyObject* sequence) {
   r.kind = MemoRead::sequence;
   if (!find_base(sequence, &r)) return;
   r.n = static_cast<uint32_t>(Py_SIZE(sequence));
+  r.key = are_plain(sequence);
   for (uint32_t i = 0; i < r.n && is_on(); ++i) {
     const MemoExpected each = expect(PySequence_Fast_ITEMS(sequence)[i]);
     if (is_on()) memo_->items.push_back(each);

@@ -40,8 +40,10 @@ bool MemoReplay::reads_sequence(PyObject* base, const MemoRead& r) {
   if (static_cast<size_t>(Py_SIZE(base)) != r.n) return false;
   PyObject** const items = PySequence_Fast_ITEMS(base);
   const MemoExpected* expected = next_items(r.n);
-  for (uint32_t i = 0; i < r.n; ++i)
-    if (!accepts(items[i], expected[i])) return false;
+  for (uint32_t i = 0; i < r.n; ++i) {
+    const bool same = r.key && items[i] == expected[i].object;  // kept alive, so it is not looked at
+    if (!same && !accepts(items[i], expected[i])) return false;
+  }
   return true;
 }
 
@@ -186,7 +188,7 @@ bool MemoReplay::inputs_are_equal() const {
 bool MemoReplay::regions_are_ready() const {
   const auto is_ready = [](const WalkMemo::Use& u) {
     const Region& region = u.use->region;
-    return region.disabled_.empty() && !region.busy_ && !region.is_debugged();
+    return !region.refuted_ && !region.busy_ && !region.is_debugged();
   };
   const auto is_confirmed = [](const Specialisation* s) { return s->indices.confirmed; };
   return std::all_of(memo_.uses.begin(), memo_.uses.end(), is_ready) &&

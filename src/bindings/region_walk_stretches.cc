@@ -58,6 +58,14 @@ class StretchJoiner {
   MemoNode renumbered(MemoNode n) const { return n & kMemoInput ? n : renumbered_[n]; }
   bool may_join(size_t i) const;
   bool is_plain(NodeId id) const;
+  // Does it only ask a state for nodes, which a builder has recorded before?
+  bool asks(size_t i) const {
+    return (before_.steps[i].kind == MemoStep::parts || before_.steps[i].kind == MemoStep::reads) &&
+           begin(i) == end(i);
+  }
+  bool is_made_in(MemoNode node, size_t i) const {
+    return !(node & kMemoInput) && node >= first(i) && !asked_[node];
+  }
   bool find_inputs(size_t i, size_t n);
   bool join(size_t i, size_t n);
   void copy(size_t i);
@@ -67,11 +75,15 @@ class StretchJoiner {
   const WalkedSteps& walked_;
   const std::vector<NodeId>& inputs_;
   WalkMemo& memo_;
-  std::vector<MemoStep> steps_;  // as they were
-  std::vector<MemoNode> nodes_;
-  std::vector<uint32_t> words_;
-  std::vector<size_t> nodes_at_, words_at_;  // of each step
-  std::vector<MemoNode> renumbered_;         // of each node
+  struct Before {  // joining
+    std::vector<MemoStep> steps;
+    std::vector<MemoNode> nodes;
+    std::vector<uint32_t> words;
+    std::vector<size_t> nodes_at, words_at;  // of each step
+  };
+  Before before_;
+  std::vector<MemoNode> renumbered_;  // of each node
+  std::vector<bool> asked_;           // of each node: is it one that a state was asked for?
   MemoNode n_made_ = 0;
   std::vector<NodeId> ids_;  // of the inputs of a stretch
   std::vector<MemoNode> operands_, equal_;
@@ -85,7 +97,7 @@ bool StretchJoiner::is_plain(NodeId id) const {
 }
 
 bool StretchJoiner::may_join(size_t i) const {
-  switch (steps_[i].kind) {
+  switch (before_.steps[i].kind) {
     case MemoStep::trace:
     case MemoStep::op:
     case MemoStep::arithmetic:
@@ -95,7 +107,7 @@ bool StretchJoiner::may_join(size_t i) const {
     case MemoStep::parameter:
       break;
     default:
-      return false;
+      return asks(i);
   }
   for (NodeId id = begin(i); id < end(i); ++id)
     if (!is_plain(id)) return false;
@@ -108,17 +120,18 @@ bool StretchJoiner::find_inputs(size_t i, size_t n) {
   operands_.clear();
   equal_.clear();
   std::unordered_map<NodeId, MemoNode> known;
-  const size_t last = i + n < steps_.size() ? nodes_at_[i + n] : nodes_.size();
-  for (size_t k = nodes_at_[i]; k < last; ++k) {
-    const MemoNode node = nodes_[k];
-    if (!(node & kMemoInput) && node >= first(i)) continue;
+  const size_t last = i + n < before_.steps.size() ? before_.nodes_at[i + n] : before_.nodes.size();
+  for (size_t k = before_.nodes_at[i]; k < last; ++k) {
+    const MemoNode node = before_.nodes[k];
+    if (is_made_in(node, i)) continue;
     const NodeId id = id_of(node);
     if (g_.is_parameter(id)) {
       // The trace finds it by the parameter, so it must not be a node that happens to be it.
       const auto at = std::upper_bound(walked_.steps.begin(), walked_.steps.end(), node,
                                        [](MemoNode m, const WalkedSteps::Step& s) { return m < s.first; });
       const bool input = node & kMemoInput;
-      if (input || steps_[static_cast<size_t>(at - walked_.steps.begin()) - 1].kind != MemoStep::parameter)
+      if (input ||
+          before_.steps[static_cast<size_t>(at - walked_.steps.begin()) - 1].kind != MemoStep::parameter)
         return false;
       continue;
     }
@@ -145,14 +158,15 @@ bool StretchJoiner::join(size_t i, size_t n) {
   std::vector<uint32_t> indices;
   std::unique_ptr<Trace> trace = Trace::capture_stretch(g_, from, to, ids_, &indices);
   if (!trace || operands_.size() + equal_.size() > UINT16_MAX || indices.size() > UINT16_MAX) return false;
-  std::vector<MemoNode> made;
-  for (MemoNode node = first(i); node < first(i + n); ++node) {
-    const uint32_t index = trace->index_of(walked_.made[node]);
-    if (index == kNone || index < trace->n_inputs()) return false;
-    made.push_back(n_made_ + index - trace->n_inputs());
-  }
-  renumbered_.insert(renumbered_.end(), made.begin(), made.end());
-  n_made_ += trace->n_nodes() - trace->n_inputs();
+  for (MemoNode node = first(i); node < first(i + n); ++node)
+    if (is_made_in(node, i) && trace->index_of(walked_.made[node]) - trace->n_inputs() >= trace->n_steps())
+      return false;
+  for (size_t k = i; k < i + n; ++k)
+    if (asks(k)) copy(k);  // a state is asked before
+  for (MemoNode node = first(i); node < first(i + n); ++node)
+    if (is_made_in(node, i))
+      renumbered_[node] = n_made_ + trace->index_of(walked_.made[node]) - trace->n_inputs();
+  n_made_ += trace->n_steps();
   MemoStep step;
   step.kind = MemoStep::stretch;
   add_nodes(operands_, &step);
@@ -166,32 +180,37 @@ bool StretchJoiner::join(size_t i, size_t n) {
 }
 
 void StretchJoiner::copy(size_t i) {
-  MemoStep step = steps_[i];
-  const auto at = nodes_.begin() + static_cast<ptrdiff_t>(nodes_at_[i]);
+  MemoStep step = before_.steps[i];
+  const auto at = before_.nodes.begin() + static_cast<ptrdiff_t>(before_.nodes_at[i]);
   const std::vector<MemoNode> operands(at, at + step.n_nodes);
-  const auto words = words_.begin() + static_cast<ptrdiff_t>(words_at_[i]);
+  const auto words = before_.words.begin() + static_cast<ptrdiff_t>(before_.words_at[i]);
   memo_.words.insert(memo_.words.end(), words, words + step.n_words);
   step.n_nodes = 0;
   add_nodes(operands, &step);
   memo_.steps.push_back(step);
-  for (MemoNode node = first(i); node < first(i + 1); ++node) renumbered_.push_back(n_made_++);
+  for (MemoNode node = first(i); node < first(i + 1); ++node) renumbered_[node] = n_made_++;
 }
 
 void StretchJoiner::run() {
-  steps_ = std::exchange(memo_.steps, {});
-  nodes_ = std::exchange(memo_.nodes, {});
-  words_ = std::exchange(memo_.words, {});
+  before_.steps = std::exchange(memo_.steps, {});
+  before_.nodes = std::exchange(memo_.nodes, {});
+  before_.words = std::exchange(memo_.words, {});
   size_t nodes = 0, words = 0;
   std::unordered_set<const void*> confirmed;
-  for (const MemoStep& s : steps_) {
-    nodes_at_.push_back(std::exchange(nodes, nodes + s.n_nodes));
-    words_at_.push_back(std::exchange(words, words + s.n_words));
+  for (const MemoStep& s : before_.steps) {
+    before_.nodes_at.push_back(std::exchange(nodes, nodes + s.n_nodes));
+    before_.words_at.push_back(std::exchange(words, words + s.n_words));
     if (s.kind == MemoStep::trace && confirmed.insert(s.object).second)
       memo_.confirmed.push_back(static_cast<const Specialisation*>(s.object));
   }
-  for (size_t i = 0; i < steps_.size();) {
+  renumbered_.resize(walked_.made.size());
+  asked_.resize(walked_.made.size());
+  for (size_t i = 0; i < before_.steps.size(); ++i)
+    std::fill(asked_.begin() + first(i), asked_.begin() + first(i + 1), asks(i));
+  for (size_t i = 0; i < before_.steps.size();) {
     size_t n = 0;
-    while (i + n < steps_.size() && may_join(i + n) && end(i + n) - begin(i) <= tuning::kMostStretch) ++n;
+    while (i + n < before_.steps.size() && may_join(i + n) && end(i + n) - begin(i) <= tuning::kMostStretch)
+      ++n;
     if (n > 0 && join(i, n)) {
       i += n;
       continue;
@@ -203,6 +222,8 @@ void StretchJoiner::run() {
 }
 
 }  // namespace
+
+size_t n_shared_traces() { return shared_traces().size(); }
 
 void join_stretches(Graph& g, const WalkedSteps& walked, const std::vector<NodeId>& inputs, WalkMemo* memo) {
   StretchJoiner(g, walked, inputs, memo).run();

@@ -24,4 +24,6 @@ struct WalkedSteps {
 // `inputs`: nodes of the memo's inputs. The graph has what was recorded, and nothing of it is computed.
 void join_stretches(Graph& g, const WalkedSteps& walked, const std::vector<NodeId>& inputs, WalkMemo* memo);
 
+size_t n_shared_traces();
+
 }  // namespace dyc::py

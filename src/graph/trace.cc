@@ -157,7 +157,7 @@ size_t Trace::bytes() const {
          bytes_in(storages_) + bytes_in(nodes_) + bytes_in(bulk_.ops) + bytes_in(bulk_.args) +
          bytes_in(bulk_.lookups) + bytes_in(bulk_.with_ids) + bytes_in(layouts_.cached) +
          bytes_in(layouts_.nodes) + bytes_in(layouts_.joins) + bytes_in(layouts_.sources) +
-         bytes_in(layouts_.counts);
+         bytes_in(layouts_.counts) + layouts_.joins.capacity() * sizeof(Graph::JoinedBucket);
 }
 
 void Trace::add_parameter(Graph& g, NodeId id) {
@@ -276,13 +276,13 @@ void Trace::bind_indices(std::vector<uint32_t>* indices) {
 }
 
 uint64_t Trace::hash() const {
+  std::vector<uint32_t> words = words_;
+  for (const BoundPlaceholder& f : bound_) words[f.at] = 0;
   uint64_t h = mix(steps_.size(), bound_.size());
   for (const Dim& d : input_dims_) h = mix(h, d.size());
   for (const WeakStorage& s : storages_) h = mix(h, s.uid);
-  for (const TraceStep& s : steps_) {
-    h = mix(h, s.code | uint64_t{s.n_args} << 32);
-    for (uint32_t i = 0; i < s.n_args; ++i) h = mix(h, words_[s.args + i]);
-  }
+  for (const TraceStep& s : steps_) h = mix(h, s.code);
+  for (const uint32_t word : words) h = mix(h, word);
   return h;
 }
 

@@ -66,6 +66,7 @@ class Trace {
   const NodeId* nodes() const { return nodes_.data(); }
   uint32_t n_nodes() const { return static_cast<uint32_t>(nodes_.size()); }
   uint32_t n_inputs() const { return static_cast<uint32_t>(input_dims_.size()); }
+  uint32_t n_steps() const { return static_cast<uint32_t>(steps_.size()); }
   // The shape of a node: an input, or what is recorded on inputs that match.
   const Dim& dim(uint32_t index) const {
     return index < n_inputs() ? input_dims_[index] : steps_[index - n_inputs()].dim;

@@ -42,8 +42,8 @@ Trace::InputKey Trace::input_key(Graph& g, NodeId input) {
 // Interns all that decides the signatures and sites of the steps, and their buckets but for those of the
 // inputs. `fresh`: it was not known yet.
 uint32_t Trace::layout(Graph& g, const NodeId* inputs, bool* fresh) {
-  const size_t most = std::clamp(tuning::kLayoutSteps / (steps_.size() + 1), tuning::kFewLayouts,
-                                 tuning::kMostLayouts);
+  const size_t most =
+      std::clamp(tuning::kLayoutSteps / (steps_.size() + 1), tuning::kFewLayouts, tuning::kMostLayouts);
   if (layouts_.tables != g.tables() || layouts_.list.size() >= most) {
     layouts_ = Layouts();
     layouts_.tables = g.tables();
