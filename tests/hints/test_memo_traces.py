@@ -1,0 +1,292 @@
+"""What memos record in bulk: stretches between builders and calls, which memos of equal structure share."""
+
+from __future__ import annotations
+
+import gc
+import time
+from types import ModuleType
+from typing import Any, Callable
+
+import dynet_compat as dy
+import pytest
+from dynet_compat import _core
+
+pytestmark = pytest.mark.usefixtures("without_trials")
+TIMES = 40  # until regions have learned and walks are remembered
+
+MODEL = """
+class Model:
+    def __init__(self):
+        pc = self.pc = dy.ParameterCollection()
+        self.E = pc.add_lookup_parameters((300, 3))
+        self.W = pc.add_parameters((3, 3))
+        self.b = pc.add_parameters(3)
+        self.rnn = dy.VanillaLSTMBuilder(1, 3, 3, pc)
+        self.frozen = False
+        self.n = 2
+
+    def row(self, word):
+        if self.frozen:
+            return dy.lookup(self.E, word, update=False)
+        return dy.lookup(self.E, word)
+
+    def score(self, x, h):
+        for _ in range(self.n):
+            h = dy.tanh(self.W * h + self.b)
+            h = dy.cmult(h, x) + h
+        return h
+
+    def read(self, words):
+        state = self.rnn.initial_state()
+        total = []
+        for w in words:
+            x = self.row(w)
+            state = state.add_input(x)
+            total.append(self.score(x, state.output()))
+            total.append(self.score(state.h()[-1], state.output()))
+        return dy.esum(total), state
+
+    def sums(self, words, start):
+        h = start
+        for w in words:
+            h = self.score(self.row(w), h)
+            h = dy.cmult(h, dy.logistic(self.b + h))
+        return h
+"""
+
+
+def remembered(p: Any) -> int:
+    return sum(f.statistics()["remembered"] for f in p.rewriter.walked_functions.values())
+
+
+def model_of(m: ModuleType) -> Any:
+    if not hasattr(m, "model"):
+        dy.reset_random_seed(3)
+        m.model = m.Model()
+    return m.model
+
+
+def read(m: ModuleType, words: tuple = (3, 150, 4, 1, 150)) -> list:
+    total, state = model_of(m).read(list(words))
+    return [total, state.output(), *state.s()]
+
+
+def sums(m: ModuleType, words: tuple = (3, 150, 4), start: Callable | None = None) -> list:
+    first = start(m) if start else dy.inputVector([0.1, 0.2, 0.3])
+    return [model_of(m).sums(list(words), first)]
+
+
+def learn(p: Any, *uses: Callable) -> None:
+    before = remembered(p)
+    for _ in range(TIMES):
+        for use in uses:
+            p.agree(use)
+    assert remembered(p) > before + 5 * len(uses)
+
+
+def memory() -> tuple[int, int]:
+    """Bytes of all memos, and how many traces they share."""
+    return _core._memo_memory()
+
+
+def test_memos_share_traces(pair: Callable) -> None:
+    """Sentences of one length differ in their indices only."""
+    p = pair(MODEL)
+    learn(p, read, sums)
+    _, traces = memory()
+    others = [lambda m, k=k: [*read(m, (k, 2, 7, k + 1, 9)), *sums(m, (k, 5, k))] for k in range(20, 40)]
+    before = remembered(p)
+    for _ in range(4):
+        for use in others:
+            p.agree(use)
+    assert remembered(p) > before + 20
+    assert memory()[1] <= traces + 2
+
+
+def test_traces_end_with_their_memos(pair: Callable) -> None:
+    """Memos that are written again leave no traces of before."""
+    p = pair(MODEL)
+    uses = [lambda m, n=n: sums(m, tuple(range(n))) for n in range(1, 12)]
+    before = memory()
+    learn(p, *uses)
+    first = memory()
+    assert first[0] > before[0] and first[1] > before[1] + 10
+    for n in (3, 2, 3):
+        for m in (p.plain, p.other):
+            m.model.n = n
+        learn(p, *uses)
+        assert memory()[1] <= first[1] + 2 and memory()[0] < 3 * first[0]
+
+
+def test_new_builder_at_an_old_address(pair: Callable) -> None:
+    p = pair(MODEL)
+
+    def renew(m: ModuleType, hidden: int) -> None:
+        model = model_of(m)
+        model.rnn = None
+        gc.collect()
+        dy.reset_random_seed(hidden)
+        model.rnn = dy.VanillaLSTMBuilder(1 + hidden % 2, 3, 3, model.pc)
+
+    learn(p, read)
+    for k in range(3 * TIMES):
+        if k % 3 == 0:
+            for m in (p.plain, p.other):
+                renew(m, k)
+        p.agree(read)
+
+
+def test_update_false(pair: Callable) -> None:
+    """Also after replays that ended half-way: the last input has another shape."""
+    p = pair(MODEL)
+    uses = [read, sums]
+    learn(p, *uses)
+
+    def wrong(m: ModuleType) -> list:
+        try:
+            return sums(m, start=lambda m: dy.inputVector([1.0, 2.0]))
+        except ValueError:
+            return [dy.inputVector([0.0])]
+
+    for frozen in (True, False, True, False):
+        for m in (p.plain, p.other):
+            m.model.frozen = frozen
+        for k in range(TIMES // 2):
+            if k % 3 == 0:
+                p.agree(lambda m: [*wrong(m), *sums(m), *read(m)])
+            for use in uses:
+                p.agree(use)
+
+
+def test_latest_step_of_a_builder(pair: Callable) -> None:
+    """The builder goes on from what a replay has made."""
+    p = pair(MODEL)
+
+    def go_on(m: ModuleType) -> list:
+        _, *results = read(m)
+        model = model_of(m)
+        state = model.rnn.initial_state().set_h([dy.inputVector([0.1, 0.2, 0.3])])
+        again = model.rnn.initial_state().add_input(model.E[4])
+        return [*results, *state.s(), *again.s(), *again.set_s([results[0], results[1]]).s()]
+
+    learn(p, go_on)
+
+
+@pytest.mark.parametrize("rates", [(0.5, 0.0), (0.0, 0.5), (0.3, 0.3)])
+def test_dropout_on_and_off(pair: Callable, rates: tuple) -> None:
+    """With masks, output() and h() may be other nodes, and there are more of them."""
+    p = pair(MODEL)
+    learn(p, read)
+    for k in range(6):
+        for m in (p.plain, p.other):
+            if k % 2 == 0:
+                m.model.rnn.set_dropouts(*rates)
+            else:
+                m.model.rnn.disable_dropout()
+        for _ in range(TIMES // 4):
+            p.agree(read)
+        before = remembered(p)
+        for _ in range(TIMES // 4):
+            p.agree(read)
+        assert remembered(p) > before or k % 2 == 0
+
+
+STARTS: list[Callable] = [
+    lambda m: dy.inputVector([0.1, 0.2, 0.3]),
+    lambda m: dy.zeros(3),
+    lambda m: dy.parameter(m.model.b),
+    lambda m: m.model.b,
+    lambda m: m.model.W * m.model.b,
+    lambda m: dy.tanh(m.model.W)[0],
+    lambda m: m.model.E[7],
+    lambda m: dy.dropout(m.model.E[7], 0.5),
+]
+
+
+@pytest.mark.parametrize("first", range(len(STARTS)))
+def test_inputs_of_all_kinds(pair: Callable, first: int) -> None:
+    """Also parameters and constants, which a trace must not take for its own."""
+    p = pair(MODEL)
+
+    def use(start: Callable) -> Callable:
+        return lambda m: (model_of(m), sums(m, start=start))[1]
+
+    for _ in range(TIMES):
+        p.agree(use(STARTS[first]))
+    for _ in range(6):
+        for start in STARTS:
+            p.agree(use(start))
+
+
+def test_constants(pair: Callable) -> None:
+    """Made in regions and by calls, equal and not, before and in stretches."""
+    p = pair("""
+    pc = dy.ParameterCollection()
+    W = pc.add_parameters((3, 3), init=0.5)
+    E = pc.add_lookup_parameters((9, 3), init=0.25)
+    def mix(words, big):
+        h = dy.zeros(3)
+        for w in words:
+            x = E[w] * 2.0 + dy.ones(3)
+            h = dy.tanh(W * x + h) + dy.zeros(3)
+            h = dy.cmult(h, dy.ones(3) * 0.5) - big
+            h = h / len(words)
+        return h, dy.zeros(3)
+    """)
+    for k in range(2 * TIMES):
+        p.agree(lambda m: [*m.mix([1, 2, 3], 2.0), *m.mix([1, 2], 2.0), *m.mix([4, 2, 3], 0.5)])
+        if k % 7 == 0:
+            p.agree(lambda m: [dy.zeros(3), *m.mix([1, 2, 3], 2.0), dy.ones(3)])
+    assert remembered(p) > 10
+
+
+def test_one_object_in_two_places(pair: Callable) -> None:
+    p = pair(MODEL)
+    learn(p, sums)
+    for _ in range(TIMES):
+        p.agree(lambda m: [*sums(m, (1, 1, 1)), *sums(m, (1, 1, 1))])
+
+    def same(m: ModuleType) -> list:
+        x = dy.inputVector([0.1, 0.2, 0.3])
+        return [*sums(m, start=lambda m: x), *sums(m, start=lambda m: x)]
+
+    for _ in range(TIMES):
+        p.agree(same)
+
+
+def test_values_read_between_calls(pair: Callable) -> None:
+    """Inputs that were computed before, and graphs that are reverted."""
+    p = pair(MODEL)
+
+    def computed(m: ModuleType) -> list:
+        x = dy.tanh(dy.inputVector([0.1, 0.2, 0.3]))
+        first = sums(m, start=lambda m: x)
+        first[0].value()
+        second = sums(m, start=lambda m: first[0])
+        dy.cg_checkpoint()
+        sums(m, start=lambda m: second[0])[0].value()
+        dy.cg_revert()
+        return [*first, *second, *sums(m, start=lambda m: second[0])]
+
+    learn(p, computed)
+
+
+def test_writing_down_is_linear(pair: Callable) -> None:
+    p = pair(MODEL)
+    learn(p, sums)
+
+    def seconds(n: int) -> float:
+        words = [k % 300 for k in range(n)]
+        fastest = float("inf")
+        for at in range(3):
+            words[0] = 200 + at
+            for _ in range(2):
+                dy.renew_cg()
+                start = time.thread_time()
+                sums(p.other, tuple(words))
+                elapsed = time.thread_time() - start
+            fastest = min(fastest, elapsed)  # of the second call, which is written down
+        return fastest
+
+    seconds(100)
+    assert seconds(4000) < 20 * seconds(500)  # 8 times as long
