@@ -12,8 +12,8 @@ namespace {
 
 // Calls of a trial that run in the same way, one after the other, as they will; the first of them, which find
 // nothing in the caches, do not count.
-constexpr uint32_t kRun = tuning::kTrialWarmUp, kColdRuns = 2;
-static_assert(tuning::kTrialRounds % kRun == 0);
+constexpr uint32_t kRun = 4, kColdRuns = 1;
+static_assert(tuning::kTrialWarmUp % kRun == 0 && tuning::kTrialRounds % kRun == 0);
 
 }  // namespace
 
@@ -95,7 +95,8 @@ bool WalkPayoff::decide(uint64_t walks) {
 WalkPayoff::Verdict WalkPayoff::judge_memos() {
   std::array<double, kWays> times;
   if (!medians(&times)) return unknown;
-  return times[walked] < tuning::kMemoGain * std::min(times[with_regions], times[alone]) ? won : lost;
+  if (times[walked] < tuning::kMemoGain * std::min(times[with_regions], times[alone])) return won;
+  return ++lost_ == 2 ? lost : unknown;
 }
 
 }  // namespace dyc::py

@@ -24,7 +24,8 @@ class WalkPayoff {
   void add(Way way, double ns, uint32_t nodes);
   // Ends the trial. True: walks have lost, not for the first time.
   bool decide(uint64_t walks);
-  // Ends the trial of memos, whose replays stand for the walks. Have they won, or lost? Neither: begin again.
+  // Ends the trial of memos, whose replays stand for the walks. Have they won, or lost twice? Neither: begin
+  // again.
   enum Verdict : uint8_t { unknown, won, lost };
   Verdict judge_memos();
 
