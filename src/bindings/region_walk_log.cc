@@ -236,6 +236,7 @@ void WalkLog::start(PyObject* of, PyObject* state) {
   if (!is_on()) return;
   if (!known_.contains(of)) return give_up();
   read(MemoRead::builder, of);
+  if (states_.contains(state)) return;  // the builder has started nothing since
   MemoStep step;
   step.kind = MemoStep::start;
   step.object = of;

@@ -52,6 +52,24 @@ class Model:
             h = self.score(self.row(w), h)
             h = dy.cmult(h, dy.logistic(self.b + h))
         return h
+
+def both(model, words, others):
+    first = model.rnn.initial_state()
+    for w in words:
+        first = first.add_input(model.E[w])
+    second = model.rnn.initial_state()
+    for w in others:
+        second = second.add_input(model.E[w])
+    return dy.dot_product(first.output(), second.output())
+
+def last(model, words):
+    state = model.rnn.initial_state()
+    for w in words:
+        state = state.add_input(model.E[w])
+    return state.output()
+
+def last_of_both(model, words, others):
+    return dy.dot_product(last(model, words), last(model, others))
 """
 
 
@@ -170,6 +188,13 @@ def test_latest_step_of_a_builder(pair: Callable) -> None:
         return [*results, *state.s(), *again.s(), *again.set_s([results[0], results[1]]).s()]
 
     learn(p, go_on)
+
+
+@pytest.mark.parametrize("name", ["both", "last_of_both"])
+def test_a_builder_that_starts_twice_in_a_call(pair: Callable, name: str) -> None:
+    """It has one initial state in a graph, however often it is asked for it."""
+    p = pair(MODEL)
+    learn(p, lambda m: [getattr(m, name)(model_of(m), [3, 150, 4], [1, 2])])
 
 
 @pytest.mark.parametrize("rates", [(0.5, 0.0), (0.0, 0.5), (0.3, 0.3)])
