@@ -114,6 +114,8 @@ def check_kernels(device: str, limit: float, _: Tell) -> Step:
         made = list(pool.map(lambda command: child(command, device, limit), commands))
     bad = [last_line(done) for done in made if done.returncode]
     count = sum(int(done.stdout.split()[-1]) for done in made if not done.returncode)
+    if not bad and not count:
+        bad = ["the package names no kernels: build it by make, with the emulation"]
     return Step("kernels", not bad, f"{count} compiled by {parts} processes" if not bad else bad[0])
 
 
