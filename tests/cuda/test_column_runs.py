@@ -59,7 +59,8 @@ class Columns:
 @pytest.fixture(scope="module")
 def columns(tmp_path_factory: pytest.TempPathFactory) -> Columns:
     source = Path(__file__).parent / "column_runs.cc"
-    return Columns(ctypes.CDLL(str(fake_gpu.build(tmp_path_factory.mktemp("columns") / "columns.so", [source]))))
+    built = fake_gpu.build(tmp_path_factory.mktemp("columns") / "columns.so", [source])
+    return Columns(ctypes.CDLL(str(built)))
 
 
 def shuffled(count: int) -> list[int]:
