@@ -5,8 +5,9 @@
 
 The counts are exact: the emulation runs the models, small, with the structure that they have at full size,
 and counts steps, products, waits for other blocks, uploads and downloads; operations are counted at full
-size. The constants are of an H100 80GB HBM3 with a Xeon of 16 cores (CUDA 13.0, Python 3.12), measured where
-it says so; `--constants` reads others from the report of `make gpu-check`. A row is one configuration of
+size. The constants are of H100s 80GB HBM3 with a Xeon of 16 cores (CUDA 13.0, Python 3.12), measured where
+it says so, on two machines, whose hosts differed by a third; `--constants` reads others from the report of
+`make gpu-check`. A row is one configuration of
 inference: milliseconds of the host and of the device, with launches one by one, as a graph and in persistent
 kernels, what dominates, and the same for DyNet's way.
 """
@@ -29,20 +30,21 @@ from models import MODELS, Model
 # the value that was measured, alone or in a sum. The others are guesses.
 CONSTANTS: dict[str, float] = {
     "host": 1.3,  # m times of HOST on the host of the H100
-    "launch": 3.0,  # * m on the host: a launch
+    "launch": 3.8,  # * m on the host: a launch
     "graph": 4.0,  # on the host: a launch of a graph
     "describe": 0.5,  # on the host: the arguments of a step
     "upload": 2.0,  # on the host
-    "flush": 25.3,  # * m an upload, a short kernel and a download, from call to return
-    "kernel": 2.0,  # * on the device: a small kernel after another
-    "graph_kernel": 1.75,  # * m the same in a graph
-    "step": 1.1,  # * m a step of a persistent kernel: dependent loads before the first operation
+    "flush": 29.7,  # * m an upload, a short kernel and a download, from call to return
+    "kernel": 3.3,  # * m on the device: a small kernel after another
+    "graph_kernel": 1.9,  # * m the same in a graph
+    "step": 1.3,  # * m a step of a persistent kernel: dependent loads before the first operation
     "barrier": 1.3,  # all blocks wait for each other
-    "product": 2.5,  # * m a small product, beyond `kernel`: both together
-    "kept_product": 4.5,  # * m the same in a persistent kernel, with its weights on chip, and a `barrier`
+    "product": 2.7,  # * m a product of few columns, beyond `kernel`: both together
+    "middle_product": 22.0,  # m one of 17 to some hundred columns: it fills few of the processors
+    "kept_product": 4.3,  # * m the same in a persistent kernel, with its weights on chip, and a `barrier`
     "elements": 0.3,  # an element-wise step, beyond `kernel`
     "follower": 0.4,  # an element-wise step in the launch of a product: dependent loads, operations
-    "link": 1.3,  # * m a step of a chain after another: dependent loads, operations, a barrier of the block
+    "link": 1.4,  # * m a step of a chain after another: dependent loads, operations, a barrier of the block
     "dynet_launch": 4.5,  # on the host: DyNet's launch and what it copies for it
     "small_tflops": 8.0,  # of products at hidden size 256, and at 512
     "large_tflops": 12.0,
@@ -87,6 +89,7 @@ class Counts(NamedTuple):
     downloads: float
     links: float  # launches that are steps of chains, beyond the first of each
     followers: float = 0.0  # element-wise launches that products compute with their results
+    middle: float = 0.0  # products of middling size
 
     def per_level(self) -> float:
         return self.steps / max(self.launches, 1.0)
@@ -116,7 +119,8 @@ def count(model: type[Model], batch: int, like_dynet: bool = False, persistent: 
     steps = told["device_launches"] + told["device_copies"]
     return Counts(told["recorded_nodes"], told["flushes"], told["launches"], steps, products,
                   told["device_persistent_products"], told["device_grid_syncs"], told["device_uploads"],
-                  told["device_downloads"], told["device_links"], told["device_followers"])  # fmt: skip
+                  told["device_downloads"], told["device_links"], told["device_followers"],
+                  told["middle_products"])  # fmt: skip
 
 
 # ---------------------------------------------------------------- decoders
@@ -280,13 +284,18 @@ def compute_us(gigaflops: float, large: bool, batch: int, c: dict[str, float]) -
     return whole * (c["hidden_share"] if batch <= 8 else 1.0)
 
 
+def products_us(n: Counts, c: dict[str, float]) -> float:
+    """Beyond what kernels take that do nothing."""
+    return n.middle * c["middle_product"] + (n.products - n.middle) * c["product"]
+
+
 def estimate(n: Counts, walks: Counts, node_ns: float, compute: float, c: dict[str, float]) -> Estimate:
     """`walks`: counts with persistent kernels. `node_ns`: of the host, for a node. Host and device work at
     the same time within a flush."""
     host, transfers = n.nodes * node_ns * 1e-3, n.uploads * c["upload"] + n.flushes * 5.0
     others = n.steps - n.products
     followers = n.followers * c["follower"]
-    work = n.products * c["product"] + others * c["elements"] + n.links * c["link"] + followers + compute
+    work = products_us(n, c) + others * c["elements"] + n.links * c["link"] + followers + compute
     described = (n.steps + n.links + n.followers) * c["describe"]
     plain = max(n.steps * c["kernel"] + work,
                 n.steps * (c["launch"] - c["describe"]) + described + transfers)  # fmt: skip
@@ -298,7 +307,7 @@ def estimate(n: Counts, walks: Counts, node_ns: float, compute: float, c: dict[s
     # A kept product's time is with a wait for all blocks: where there are fewer, it takes less.
     inside = steps * c["step"] + (walks.waits - kept) * c["barrier"] + kept * c["kept_product"] + compute
     inside += (products - kept) * (c["product"] + c["kernel"] - c["step"]) + others * 2 * c["elements"]
-    inside += followers
+    inside += followers + n.middle * (c["middle_product"] - c["product"])
     persistent = max(inside, (steps + n.followers) * c["describe"] + n.flushes * c["launch"] + transfers)
     fixed, device = n.flushes * c["flush"], min(plain, graph, persistent)
     parts = {"recording": host, "flushes": fixed, "operations": compute, "steps": device - compute}
@@ -307,7 +316,8 @@ def estimate(n: Counts, walks: Counts, node_ns: float, compute: float, c: dict[s
 
 
 def estimate_dynet(n: Counts, node_ns: float, compute: float, c: dict[str, float]) -> float:
-    device = max(n.steps * (c["kernel"] + 0.5) + compute, n.steps * c["dynet_launch"])
+    work = n.steps * (c["kernel"] + 0.5) + n.middle * c["middle_product"] + compute
+    device = max(work, n.steps * c["dynet_launch"])
     return 1e-3 * (n.nodes * node_ns * 1e-3 + device + n.flushes * (c["flush"] + 2.0))
 
 
