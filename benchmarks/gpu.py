@@ -44,6 +44,7 @@ MINIBATCHES = 4  # that differ; a run goes through them again and again
 # Of matrix products on the device: by kernels for few columns, middling and large ones, and by cuBLAS.
 WAYS = ("few", "middle", "large", "library")
 WARM_UPS = 8  # passes over the minibatches, at most, until it is measured how to run launches
+LEARNING = 4  # passes in which hints write down what they record from then on
 COMPILING = 3  # passes after which all kernels are there: what is asked for meanwhile is compiled next
 LISTS = ("plain", "graph", "persistent")  # ways to run lists of launches
 RATE = 0.01  # of learning: small, so that sides stay together
@@ -85,10 +86,10 @@ class DynetSide:
         import dynet_compat as dy
         import models_in_dynet
 
-        self.dy, self.like_dynet = dy, like_dynet
+        self.dy, self.like_dynet, self.hinted = dy, like_dynet, hinted and not like_dynet
         self.pc = dy.ParameterCollection()
         arrays = arrays_of(model, size)
-        self.model = models_in_dynet.build(model, self.pc, size, arrays, hinted and not like_dynet)
+        self.model = models_in_dynet.build(model, self.pc, size, arrays, self.hinted)
         self.parameters = {name: getattr(self.model, name) for name in arrays}
         self.decides = model.decides
         self.trainer = dy.SimpleSGDTrainer(self.pc, RATE)
@@ -120,9 +121,11 @@ class DynetSide:
         return value
 
     def settle(self, batches: list[list[Any]], train: bool) -> None:
-        """Goes on until it is measured how lists of launches run the fastest, as far as that comes soon."""
-        for _ in range(0 if self.like_dynet else WARM_UPS):
-            if all(one["order"] for one in launch_choices(self.dy)):
+        """Goes on until hints have learned, and it is measured how lists of launches run the fastest, as far
+        as that comes soon."""
+        for passed in range(0 if self.like_dynet else WARM_UPS):
+            learned = passed >= LEARNING or not self.hinted
+            if learned and all(one["order"] for one in launch_choices(self.dy)):
                 break
             self.run_and_compile(batches, train)
 
