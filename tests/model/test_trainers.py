@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from typing import Any
@@ -13,7 +14,7 @@ from support import oracle
 from support.compare import difference
 from support.scenarios import ALL as SCENARIOS
 from support.scenarios import SECTIONS, trainers
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, ON_DEVICE
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +282,25 @@ def test_sparse_updates_leave_other_rows_alone(dy: Any) -> None:
             "momentum of row 1 moves on only when dense"
         )
         assert table.as_array()[0].tolist() == [1, 1] and table.as_array()[3].tolist() == [1, 1]
+
+
+@pytest.mark.skipif(IS_REFERENCE, reason="states of trainers are ours to see")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="others compute denormals as fast")
+@pytest.mark.skipif(ON_DEVICE, reason="so do GPUs")
+@pytest.mark.parametrize("name", ["MomentumSGDTrainer", "AdamTrainer", "AmsgradTrainer", "RMSPropTrainer"])
+def test_moments_that_decay_end_at_zero(dy: Any, name: str) -> None:
+    """0.9 times the least denormal number is that number, for ever, and takes ten times as long."""
+    pc = dy.ParameterCollection()
+    p = pc.parameters_from_numpy(np.ones(37))
+    trainer = getattr(dy, name)(pc, 0.1)
+    for step in range(1100):
+        dy.renew_cg()
+        dy.sum_elems(p * (1.0 if step == 0 else 0.0)).backward()
+        trainer.update()
+    moments = np.concatenate(trainer.state_dict()["state"]["_0"]["arrays"])
+    least = np.finfo(np.float32).tiny
+    assert ((moments == 0) | (np.abs(moments) >= least)).all()
+    assert (moments[:37] == 0).all() or name == "RMSPropTrainer"
 
 
 def test_frozen_parameters(dy: Any) -> None:

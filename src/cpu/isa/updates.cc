@@ -62,6 +62,21 @@ struct First {
 
 enum class Gradient { none, unscaled, scaled };
 
+// While it lives, numbers below the least normal one count as 0. Moments that decay become such numbers,
+// which take Intel's processors ten times as long, and stay: 0.9 times the least of them is itself.
+class DenormalsAreZero {
+ public:
+#if defined(__SSE2__)
+  DenormalsAreZero() { _mm_setcsr(before_ | 0x8040); }  // results, operands
+  ~DenormalsAreZero() { _mm_setcsr(before_); }
+
+ private:
+  const unsigned before_ = _mm_getcsr();
+#else
+  DenormalsAreZero() {}
+#endif
+};
+
 template <class Rule, Gradient kGradient, class Part>
 DYC_INLINE void update_vector(const UpdateSlice& t, const UpdateFactors& f, size_t i, Part part) {
   V s[rules::kMostStates];
@@ -84,6 +99,7 @@ void update(const UpdateSlice& slice, const UpdateFactors& factors) {
   for (int k = 0; k < Rule::kStates; ++k) t.state[k] = slice.state[k];
   t.n = slice.n;
   const UpdateFactors f = factors;
+  const DenormalsAreZero denormals_are_zero;
   size_t i = 0;
   for (; i + kLanes <= t.n; i += kLanes) update_vector<Rule, kGradient>(t, f, i, Whole{});
   if (i < t.n) update_vector<Rule, kGradient>(t, f, i, First{static_cast<int>(t.n - i)});
