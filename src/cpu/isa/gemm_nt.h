@@ -185,25 +185,23 @@ static void nt_pack_dy(const NtArgs& a, Range js, int64_t row, int64_t height, f
   }
 }
 
-// Columns of x one after the other: from all over the memory, each would be on a page of its own. An odd
-// number of cache lines apart, as what a tile reads of them must not fall into the same few lines of the
-// cache.
-static int64_t nt_pack_x(const NtArgs& a, Range js, Scratch& scratch, float** packed) {
-  const int64_t width = a.ks.end - a.ks.begin, step = (ceil_div(width, kLine) | 1) * kLine;
-  float* to = *packed = scratch.get(kNtBlock * step);
+// Columns of x one after the other, `step` apart: from all over the memory, each would be on a page of its
+// own.
+static void nt_pack_x(const NtArgs& a, Range js, float* to, int64_t step) {
   for (int64_t j = js.begin; j < js.end; j++, to += step) {
     const float* x = col(a.x, j) + a.ks.begin;
-    each_vector(width, [&](int64_t k, auto get, auto, auto put)
-                           __attribute__((always_inline)) { put(to + k, get(x + k)); });
+    each_vector(a.ks.end - a.ks.begin, [&](int64_t k, auto get, auto, auto put)
+                                           __attribute__((always_inline)) { put(to + k, get(x + k)); });
   }
-  return step;
 }
 
 static void nt_packed(const NtArgs& a, Range js, int64_t next) {
   const int64_t n = js.end - js.begin;
-  static thread_local Scratch scratch, x_scratch;
-  float *dy = scratch.get(kNtBlock * kPanelRows), *x;
-  const int64_t step = nt_pack_x(a, js, x_scratch, &x);
+  // An odd number of cache lines, as what a tile reads of columns must not fall into the same few of them.
+  const int64_t step = (ceil_div(a.ks.end - a.ks.begin, kLine) | 1) * kLine;
+  static thread_local Scratch scratch;
+  float *const dy = scratch.get(kNtBlock * (kPanelRows + step)), *const x = dy + kNtBlock * kPanelRows;
+  nt_pack_x(a, js, x, step);
   NtFetch fetch(a, js, next);
   for (int64_t r = a.rows.begin; r < a.rows.end; r += kPanelRows) {
     const int64_t height = min_of(kPanelRows, a.rows.end - r);
