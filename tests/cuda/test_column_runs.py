@@ -29,10 +29,10 @@ def array(some: Sequence[int]) -> Any:
 class Columns:
     """Functions of column_runs.cc."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self.library = library
+    def __init__(self, loaded: ctypes.CDLL) -> None:
+        self.loaded = loaded
         for name in ("find_columns", "same_columns", "count_runs"):
-            getattr(library, name).restype = ctypes.c_int64
+            getattr(loaded, name).restype = ctypes.c_int64
 
     def find(
         self, at: Sequence[int], offsets: Sequence[int], together: int = 1
@@ -41,7 +41,7 @@ class Columns:
         results = [array([0] * len(offsets)) for _ in range(3)]
         sizes = [ctypes.c_int64(size) for size in (len(at), ROWS, together)]
         looked_for = ctypes.c_int64(len(offsets))
-        comparisons = self.library.find_columns(array(at), *sizes, array(offsets), looked_for, *results)
+        comparisons = self.loaded.find_columns(array(at), *sizes, array(offsets), looked_for, *results)
         return list(zip(*results)), comparisons
 
     def same(self, a: Sequence[int], b: Sequence[int], together: tuple[int, int] = (1, MANY)) -> bool:
@@ -50,10 +50,10 @@ class Columns:
             for at, n in zip((a, b), together)
             for argument in (array(at), ctypes.c_int64(len(at)), ctypes.c_int64(n))
         ]
-        return bool(self.library.same_columns(*sides))
+        return bool(self.loaded.same_columns(*sides))
 
     def runs(self, at: Sequence[int], together: int) -> int:
-        return int(self.library.count_runs(array(at), ctypes.c_int64(len(at)), ctypes.c_int64(together)))
+        return int(self.loaded.count_runs(array(at), ctypes.c_int64(len(at)), ctypes.c_int64(together)))
 
 
 @pytest.fixture(scope="module")
