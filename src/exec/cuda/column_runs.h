@@ -46,6 +46,8 @@ void append(std::vector<ColumnRun<N>>& runs, const ColumnRun<N>& next) {
 // A column that was found: `rest` more follow it, each `step` further on in memory.
 struct FoundColumn {
   int64_t column, rest, step;
+  // How many there are from it on that are so far apart.
+  int64_t count(int64_t apart) const { return step == apart ? rest + 1 : 1; }
 };
 
 // Which of `count` columns, `step` apart, begins at the offset?

@@ -79,8 +79,7 @@ bool ProductFollowers::find_columns(const FollowingOp& op, const FollowingNode& 
   for (int64_t c = 0; c < count;) {
     if (c > 0 && !find(op, made + c * rows)) return false;
     if (launches_.at(last_.launch).launch.products[last_.product].m != rows) return false;
-    const int64_t adjacent = last_.found.step == rows ? last_.found.rest + 1 : 1;
-    FollowedRun run{last_.found.column, std::min(count - c, adjacent), node.at, {}};
+    FollowedRun run{last_.found.column, std::min(count - c, last_.found.count(rows)), node.at, {}};
     for (size_t k = 0; k < kFollowerOperands; ++k) {
       run.step[k] = node.at[k] < 0 ? 0 : rows;
       run.at[k] += c * run.step[k];
@@ -149,8 +148,8 @@ bool ProductFollowers::find(const FollowingOp& op, int64_t offset) {
   size_t looked = 0;
   const auto look = [&](size_t launch, size_t product) {
     ++looked;
-    const std::optional<ColumnPlace> found = find_in(op, launch, product, offset);
-    if (found) last_ = *found, last_offset_ = offset;
+    const std::optional<FoundColumn> found = find_in(op, launch, product, offset);
+    if (found) last_ = {launch, product, *found}, last_offset_ = offset;
     return found.has_value();
   };
   if (op.forward() && last_.launch < launches_.size()) {
@@ -171,25 +170,20 @@ void ProductFollowers::skip(int64_t columns) {
 }
 
 // Where several followers add to the same gradient, the last of them.
-std::optional<ProductFollowers::ColumnPlace> ProductFollowers::find_in(const FollowingOp& op, size_t launch,
-                                                                       size_t product, int64_t offset) const {
+std::optional<FoundColumn> ProductFollowers::find_in(const FollowingOp& op, size_t launch, size_t product,
+                                                     int64_t offset) const {
   const std::vector<ProductFollower>& followers = launches_.followers(launch, product);
-  for (size_t slot = followers.size(); slot > 0; --slot)
-    if (const auto found = followers[slot - 1].made.find(offset))
-      return ColumnPlace{launch, product, slot, *found};
+  for (auto follower = followers.rbegin(); follower != followers.rend(); ++follower)
+    if (const auto found = follower->made.find(offset)) return found;
   const ProductLaunch& of = launches_.at(launch).launch;
   const cuda::Product& p = of.products[product];
-  if (!p.c.index) {
-    const auto found = column_at(offset, distance(op.arena(), p.c.base), p.n > 1 ? p.c.stride : p.m, p.n);
-    if (found) return ColumnPlace{launch, product, 0, *found};
-    return {};
-  }
+  if (!p.c.index) return column_at(offset, distance(op.arena(), p.c.base), p.n > 1 ? p.c.stride : p.m, p.n);
   const std::vector<int64_t>& added = of.added.columns;
   const auto found = std::lower_bound(added.begin(), added.end(), offset);
   if (found == added.end() || *found != offset) return {};
   int64_t rest = 0;  // those next to each other
   for (auto next = found + 1; next != added.end() && *next == *(next - 1) + p.m; ++next) ++rest;
-  return ColumnPlace{launch, product, 0, {found - added.begin(), rest, p.m}};
+  return FoundColumn{found - added.begin(), rest, p.m};
 }
 
 // ---------------------------------------------------------------- forward
@@ -210,9 +204,9 @@ bool ProductFollowers::are_there(const FollowedColumns& t, const FollowingOp& op
   const int64_t rows = rows_of(t), last = run.offset(operand, run.count - 1);
   for (int64_t c = 0; c < run.count;) {
     const int64_t at = run.offset(operand, c);
-    if (const auto place = find_in(op, t.launch, t.product, at)) {
-      if (place->found.column != run.column + c) return false;
-      c += place->found.step == run.step[operand] ? place->found.rest + 1 : 1;
+    if (const auto found = find_in(op, t.launch, t.product, at)) {
+      if (found->column != run.column + c) return false;
+      c += found->count(run.step[operand]);
       continue;
     }
     if (!is_written({std::min(at, last), std::max(at, last) + rows}, since)) return true;
@@ -300,9 +294,9 @@ bool ProductFollowers::are_carried(const FollowedColumns& t, const FollowingOp& 
   if (!followers.empty()) return followers.back().made == operand;
   for (const ColumnRuns::Run& run : operand.runs()) {
     for (int64_t c = 0; c < run.count;) {
-      const auto place = find_in(op, t.launch, t.product, run.offset(0, c));
-      if (!place) return false;
-      c += place->found.step == run.step[0] ? place->found.rest + 1 : 1;
+      const auto found = find_in(op, t.launch, t.product, run.offset(0, c));
+      if (!found) return false;
+      c += found->count(run.step[0]);
     }
   }
   return true;

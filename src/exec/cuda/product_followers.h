@@ -54,10 +54,9 @@ class ProductFollowers {
   void clear();
 
  private:
-  // A column of a product's result, and what has followed it: the follower of this number, or 0: nothing.
+  // A column of a product's result, or of what has followed it.
   struct ColumnPlace {
     size_t launch, product;
-    size_t slot;
     FoundColumn found;
   };
   struct Written {
@@ -81,7 +80,7 @@ class ProductFollowers {
   void add_run(const FollowedRun& run);
   bool find(const FollowingOp& op, int64_t offset);
   void skip(int64_t columns);
-  std::optional<ColumnPlace> find_in(const FollowingOp& op, size_t launch, size_t product,
+  std::optional<FoundColumn> find_in(const FollowingOp& op, size_t launch, size_t product,
                                      int64_t offset) const;
   bool may_read(const FollowedColumns& t, const FollowingOp& op, const std::vector<Command>& commands) const;
   bool are_there(const FollowedColumns& t, const FollowingOp& op, const FollowedRun& run,
