@@ -72,9 +72,10 @@ def test_silent_otherwise(tmp_path: Path) -> None:
 def test_hints_without_use_say_so(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("import dynet_compat as dy\ndy.renew_cg()\n", encoding="utf-8")
     done = run(tmp_path, "run", "empty.py", DYNET_COMPAT_HINTS="auto", DYNET_COMPAT_REPORT="1")
+    # "1 module" on a slow machine, where starting took so long that scripts were looked for.
     found = re.fullmatch(
-        r"\[dynet\] hints: no region was recorded by one call; the script waits for 0\.\d s of "
-        r"processor time \(0\.\d s used\)\n",
+        r"\[dynet\] hints: no region was recorded by one call; (the script|1 module) waits for \d\.\d s of "
+        r"processor time \(\d\.\d s used\)\n",
         done.stderr,
     )
     assert found, done.stderr

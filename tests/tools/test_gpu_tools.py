@@ -58,7 +58,9 @@ def test_benchmark_on_the_cpu(tmp_path: Path) -> None:
         assert row["latency"] > 0 and row["launches"] > 0 and row["flops"] > 0 and row["minibatches"] == 2
         assert row["lists"] == {}, "nothing is chosen on the CPU"
         assert {"build", "plan", "copy", "kernel", "gathered", "operands"} <= set(row)
-        assert row["by regions"] > 0.7 if row["side"] == "ours" else row["by regions"] == 0, row
+        assert row["side"] == "ours" or row["by regions"] == 0, row
+    # Not of each row: trials of what pays go on, and record some minibatches op by op.
+    assert max(row["by regions"] for row in rows if row["side"] == "ours") > 0.7
     losses = {side: [row["losses"] for row in rows if row["side"] == side] for side in sides}
     assert losses["ours"] == losses["unhinted"], "hints change no bit"
     assert result["summary"]["dynet training"]["configurations"] == 7

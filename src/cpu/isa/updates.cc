@@ -4,6 +4,10 @@
 
 #include "cpu/update_kernels.h"
 
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
 namespace dyc::DYC_ISA {
 
 namespace {
