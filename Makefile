@@ -49,8 +49,9 @@ TSAN_TESTS ?= tests/threads/test_graphs.py tests/threads/test_concurrent.py
 demo: build
 	$(PY) examples/demo.py $(DEMO_ARGS)
 
+# Files side by side: what a file's tests share, mostly a compiled program, is made once.
 test: build $(VENV)/.nvrtc
-	$(PY) -m pytest tests $(PYTEST_ARGS)
+	$(PY) -m pytest tests -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 bench: build
 	$(PY) benchmarks/run_all.py $(BENCH_ARGS)
