@@ -9,26 +9,20 @@ namespace dyc::py {
 
 namespace {
 
-// A real number other than an Expression: int, float, NumPy scalar, 1-element array.
+// A real number other than an Expression: int, float, NumPy scalar, 1-element array. False with an error set
+// for integers that no float can hold.
 bool as_number(PyObject* o, float* out) {
-  if (PyFloat_CheckExact(o) || PyLong_CheckExact(o)) {
-    const double d = PyFloat_CheckExact(o) ? PyFloat_AS_DOUBLE(o) : PyLong_AsDouble(o);
-    if (d == -1.0 && PyErr_Occurred()) {
-      PyErr_Clear();
-      return false;
+  if (!PyFloat_CheckExact(o) && !PyLong_CheckExact(o)) {
+    if (is_expression(o) || PyUnicode_Check(o) || PyBytes_Check(o) || !PyNumber_Check(o)) return false;
+    if (is_array(o) && !is_number_array(o)) return false;
+    if (is_array(o)) {
+      *out = as_float(o, "operator", "the operand");
+      return true;
     }
-    *out = static_cast<float>(d);
-    return true;
   }
-  if (is_expression(o) || PyUnicode_Check(o) || PyBytes_Check(o) || !PyNumber_Check(o)) return false;
-  if (is_array(o) && !is_number_array(o)) return false;
-  if (is_array(o)) {
-    *out = as_float(o, "operator", "the operand");
-    return true;
-  }
-  const double d = PyFloat_AsDouble(o);
+  const double d = PyFloat_CheckExact(o) ? PyFloat_AS_DOUBLE(o) : PyFloat_AsDouble(o);
   if (d == -1.0 && PyErr_Occurred()) {
-    PyErr_Clear();
+    if (!PyLong_Check(o) || !PyErr_ExceptionMatches(PyExc_OverflowError)) PyErr_Clear();
     return false;
   }
   *out = static_cast<float>(d);
@@ -96,6 +90,7 @@ PyObject* binary(PyObject* a, PyObject* b, const char* name) {
   if (is_expression(a) && is_expression(b)) return with_expression(ops.both, a, b, name);
   if (is_expression(a) && as_number(b, &c)) return with_number(ops.right, a, ops.convert(c), name);
   if (ops.left != ops.both && is_expression(b) && as_number(a, &c)) return with_number(ops.left, b, c, name);
+  if (PyErr_Occurred()) return nullptr;
   if (is_operand(a) && is_operand(b)) return with_expression(ops.both, a, b, name);
   Py_RETURN_NOTIMPLEMENTED;
 }

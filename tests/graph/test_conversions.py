@@ -70,6 +70,8 @@ OTHERWISE: dict[str, Any] = {
     "x * np.ones((3, 3))": ValueError,
     "x + np.float32(2)": [3, 4, 5],
     "x * np.int64(2)": [2, 4, 6],
+    "x * 10**400": OverflowError,
+    "10**400 - x": OverflowError,
     "x - np.float32(2)": [-1, 0, 1],
     "x + np.ones(3)": [2, 3, 4],
     "x ** np.ones(1)": X,
@@ -311,3 +313,15 @@ def test_masked_and_foreign_sequences(dy: Any) -> None:
     assert graph.inputMatrixLiteral(flat, (2, 3)).npvalue().tolist() == [[0, 2, 4], [1, 3, 5]]
     sparse = graph.inputSparseTensor(np.array([3, 0]), np.array([7, 8]), (2, 2), defval=np.float32(1))
     assert sparse.npvalue().tolist() == [[8, 1], [1, 7]]
+
+
+@OURS
+def test_operators_of_others_are_asked(dy: Any) -> None:
+    class Large:
+        def __float__(self) -> float:
+            raise OverflowError("too large")
+
+        def __radd__(self, other: Any) -> str:
+            return "asked"
+
+    assert dy.inputVector([1, 2]) + Large() == "asked"
