@@ -155,7 +155,7 @@ def test_ranks(interpreter: str, python: str, tmp_path: Path, mpi: str, ranks: i
         ["predict", "--block", "1", "model.py:Length", "in.txt", "-o", "out"],
     ):
         result = subprocess.run([*start, *tool, *command_line], env=env, cwd=tmp_path, capture_output=True,
-                                text=True, timeout=60)  # fmt: skip
+                                text=True, timeout=300)  # fmt: skip
         assert result.returncode == 0, result.stderr
     names = ["one0", *(f"rank{rank}" for rank in range(ranks))]
     one, *several = (np.load(tmp_path / f"{name}.npy") for name in names)

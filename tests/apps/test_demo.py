@@ -24,7 +24,7 @@ def demo(folder: Path, oracle: str) -> list[str]:
     environment = {**os.environ, "DYNET_COMPAT_ORACLE": oracle, "XDG_CACHE_HOME": str(folder)}
     done = subprocess.run(
         [sys.executable, str(script), "treelstm", "--scale", "0.4"],
-        env=environment, capture_output=True, text=True, timeout=120, check=False,
+        env=environment, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()

@@ -373,7 +373,7 @@ def test_command_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dynet_compat", "compare", *SELF, "--repeats", "0", "s.py", "1"]
     environment = {**os.environ, "SABOTAGE": ""}
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment, timeout=120
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "s.py: equal, 1 steps" in done.stdout and (tmp_path / "compare-s.html").exists()

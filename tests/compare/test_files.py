@@ -121,7 +121,7 @@ def test_without_the_kernel(
     environment = {**os.environ, "TMPDIR": str(work / "run")}
     done = subprocess.run(
         line, cwd=shadow.of(str(base / "project")), env=environment, capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=300, check=False,
     )  # fmt: skip
     assert done.stdout == "all written\n", done.stderr
     assert state(base) == before
@@ -137,7 +137,7 @@ def test_the_kernel_refuses_other_programs(base: Path, tmp_path: Path) -> None:
     (tmp_path / "free").mkdir()
     folder = os.path.dirname(redirect.__file__)
     line = [sys.executable, "-c", code, folder, str(tmp_path / "free"), str(base)]
-    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=300)
     assert (tmp_path / "free" / "f").read_text() == "x\n"
     assert not (base / "f").exists() and "ermission denied" in done.stderr
 

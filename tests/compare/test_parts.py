@@ -76,7 +76,7 @@ def python_with_numpy() -> list[str]:
 def test_hooks_in_extension_types(python: str) -> None:
     """Operators, too; and the type is as it was afterwards. Under Python 3.8 as well where there is one."""
     code = PATCHED.format(folder=str(FOLDER))
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.strip() == "done", done.stderr
 
 

@@ -95,7 +95,7 @@ def test_report_in_a_browser(command: Any, tmp_path: Path) -> None:
     subprocess.run(
         [browser, *options, profile, f"--screenshot={picture}", page],
         capture_output=True,
-        timeout=120,
+        timeout=300,
         check=True,
     )
     counts = colours(picture)

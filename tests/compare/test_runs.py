@@ -225,7 +225,7 @@ def test_options_belong_to_the_script(command: Any, tmp_path: Path) -> None:
 def test_the_library_does_not_start_here(words: list[str], tmp_path: Path) -> None:
     """The script's options are not for the process of compare: no line of DyNet's, no error of its own."""
     line = [sys.executable, "-m", "dynet_compat", "compare", *SELF, "nowhere.py", *words]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False)
     assert done.stderr.splitlines() == [
         "error: nowhere.py: no such script: check the path, from the folder you are in"
     ]

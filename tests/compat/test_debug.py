@@ -186,7 +186,7 @@ print("end", flush=True)
 
 def profile(level: int, *options: str) -> list[str]:
     command = [sys.executable, "-c", PROGRAM, "--dynet-profiling", str(level), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert f"[dynet] using profiling level {level}" in done.stderr
     return done.stdout.splitlines()
 

@@ -26,7 +26,7 @@ def program(text: str, *arguments: str, env: Optional[dict[str, str]] = None) ->
     whole = {k: v for k, v in os.environ.items() if k != "DYNET_COMPAT_DEVICE"}
     whole.update({**NO_DRIVER, **(env or {})})
     command = [sys.executable, "-c", text, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=whole, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=whole, check=False)
     return done.stdout, done.stderr
 
 

@@ -98,7 +98,7 @@ def test_silent_without_options(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import dynet as dy\nprint(dy.inputVector([1, 2]).value())\n", encoding="utf-8")
     command = [sys.executable, "-m", "dynet_compat", "run", str(script), "--other", "3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert (done.stdout, done.stderr) == ("[1.0, 2.0]\n", "")
 
 
@@ -148,7 +148,7 @@ def test_usual_options_are_not_doubtful() -> None:
 def test_settings_of_the_environment_are_checked(name: str, value: str) -> None:
     environment = dict(os.environ, **{"DYNET_COMPAT_" + name: value})
     command = [sys.executable, "-c", "import dynet_compat"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"ValueError: DYNET_COMPAT_{name}: expected ")
     assert done.stderr.rstrip().endswith(repr(value))
@@ -158,7 +158,7 @@ def test_settings_of_the_environment_are_checked(name: str, value: str) -> None:
 def test_misspelt_variables_are_said(name: str, meant: str | None) -> None:
     environment = {"PATH": os.environ["PATH"], "DYNET_COMPAT_" + name: "1"}
     command = [sys.executable, "-c", "import dynet_compat"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=True)
     says = f"DYNET_COMPAT_{name} is no variable and is ignored; did you mean DYNET_COMPAT_{meant}?"
     assert done.stderr == (f"[dynet] WARNING: {says}\n" if meant else "")
 
@@ -288,7 +288,7 @@ def program(text: str, *arguments: str) -> tuple[str, str]:
         script = Path(folder) / "script.py"
         script.write_text(text, encoding="utf-8")
         command = [sys.executable, "-m", "dynet_compat", "run", str(script), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 

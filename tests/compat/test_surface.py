@@ -103,7 +103,7 @@ def test_command_line_of_the_tool() -> None:
         path = Path(folder) / "list.json"
         path.write_text(json.dumps(listed), encoding="utf-8")
         command = [sys.executable, str(ROOT / "tools" / "check_surface.py"), str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1
     assert "no_such_function: is missing" in done.stdout.splitlines()
     assert "undocumented differences" in done.stdout.splitlines()[-1]

@@ -224,7 +224,7 @@ def test_a_program_that_is_killed_meanwhile(tmp_path: Path, how: str, seconds: f
 def ends(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "DYNET_COMPAT_CACHE": str(folder)}
     return subprocess.run([sys.executable, "-c", ENDS, *arguments], env=environment, capture_output=True,
-                          text=True, timeout=100, check=False)  # fmt: skip
+                          text=True, timeout=300, check=False)  # fmt: skip
 
 
 def is_running(process: int) -> bool:

@@ -86,7 +86,7 @@ SAYS = "import dynet_compat as dy\nprint(dy._core._device_options().get('precisi
 
 def started(*command: str, **settings: str) -> tuple[str, str]:
     done = subprocess.run([sys.executable, *command], env={**os.environ, **settings}, capture_output=True,
-                          text=True, timeout=120, check=True)  # fmt: skip
+                          text=True, timeout=300, check=True)  # fmt: skip
     return done.stdout, done.stderr
 
 

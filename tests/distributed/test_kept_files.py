@@ -51,7 +51,7 @@ print(pc.values_hash(), trainer.state_hash())
 def alone(folder: Path, *words: Any) -> subprocess.CompletedProcess[str]:
     """A job of one process, without an MPI."""
     start = [sys.executable, "-m", "dynet_compat", "distribute", *map(str, words)]
-    return subprocess.run(start, capture_output=True, text=True, timeout=60, cwd=folder)
+    return subprocess.run(start, capture_output=True, text=True, timeout=300, cwd=folder)
 
 
 def run(folder: Path, updates: int, dies_at: int, saved: str, ranks: int) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from dynet_compat.distributed.lines import LineBlock
 from dynet_compat.distributed.ray_workers import Pieces
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.jobs import command
 from support.predictions import corpus, output, words
@@ -27,7 +27,7 @@ KILLS = int(os.environ.get("DYNET_COMPAT_KILLS", "2"))
 def run(folder: Path, *options: str, ranks: int = 1) -> subprocess.CompletedProcess[str]:
     begin, env = ([], dict(os.environ)) if ranks == 1 else command("mpich", ranks)
     every = [*begin, *words(*options)]
-    return subprocess.run(every, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run(every, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -195,11 +195,12 @@ def test_how_far_it_is(tmp_path: Path) -> None:
     corpus(tmp_path, 500, pause=0.1)
     begin, env = command("mpich", 2)
     every = [*begin, *words()]
-    result = subprocess.run(every, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(every, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
     shares = [int(share) for share in re.findall(r"predict: \[#* *\] +(\d+)%, [\d,]+ lines", result.stderr)]
     assert len(shares) > 1 and shares == sorted(shares) and 0 < shares[0] <= shares[-1] <= 100, result.stderr
 
 
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(1, 40), st.sets(st.integers(0, 39), max_size=4), st.randoms(use_true_random=False))
 def test_lines_that_end_workers_are_found(n: int, deadly: set[int], rng: random.Random) -> None:
     """Each other line is predicted, also where workers are lost for other reasons."""

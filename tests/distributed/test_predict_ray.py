@@ -54,7 +54,7 @@ def job(
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Status and errors."""
     try:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=300)
     finally:
         process.kill()
     return process.returncode, errors

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from dynet_compat.distributed.buckets import Float16Feedback
 from dynet_compat.distributed.shards import cut, positions, put_back
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sizes = st.integers(1, 9)
 
 
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.integers(0, 50), max_size=40), sizes, st.booleans())
 def test_parts_are_the_whole_and_come_back_in_order(items: list[int], size: int, by_cost: bool) -> None:
     cuts = [cut(items, rank, size, float if by_cost else None) for rank in range(size)]
@@ -26,6 +27,7 @@ def test_parts_are_the_whole_and_come_back_in_order(items: list[int], size: int,
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=60), sizes)
 def test_costs_are_balanced(costs: list[float], size: int) -> None:
     """Graham's bound: at most 4/3 of the best there is, which is at least the mean and the largest item."""

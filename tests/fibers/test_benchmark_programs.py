@@ -41,6 +41,6 @@ def test_same_outputs_and_flushes_of_the_longest(dy: Any, fibers: Any, backend: 
 
 def test_the_benchmark_runs(dy: Any) -> None:
     command = [sys.executable, str(BENCHMARKS / "fibers.py"), "--hidden=8", "--batch=4", "--repeats=1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 6

@@ -24,7 +24,7 @@ def run(body: str, *options: str, **environment: str) -> subprocess.CompletedPro
 
     environment = {**os.environ, **environment}
     command = [sys.executable, *options, "-c", HEAD + body]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
 
 
 def test_one_warning() -> None:

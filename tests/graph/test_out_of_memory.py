@@ -68,7 +68,7 @@ def output_in_16_mb(*arguments: str) -> str:
         [sys.executable, "-c", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         cwd=TESTS,
         env=dict(os.environ, DYNET_COMPAT_MEM="16"),
         check=False,

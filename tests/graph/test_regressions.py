@@ -27,7 +27,7 @@ def run_apart(script: str, **env: str) -> str:
         env={**os.environ, **env},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout}{result.stderr}"
     return result.stdout

@@ -47,7 +47,7 @@ def run(code: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
     return subprocess.run(
         [sys.executable, "-c", RUNNER], input=json.dumps(code), cwd=folder, env=environment,
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 

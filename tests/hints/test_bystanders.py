@@ -32,7 +32,12 @@ def program(folder: Path, text: str, hints: str, name: str = "main.py") -> tuple
     folder.mkdir(exist_ok=True)
     (folder / name).write_text("import dynet_compat as dy\n" + textwrap.dedent(MODEL) + textwrap.dedent(text))
     done = subprocess.run(
-        [sys.executable, name], cwd=folder, env=environment(hints), capture_output=True, text=True, timeout=60
+        [sys.executable, name],
+        cwd=folder,
+        env=environment(hints),
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -155,7 +155,7 @@ def test_lines_outside_regions(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT, encoding="utf-8")
     command = [sys.executable, "-m", "dynet_compat", "run", "--explain", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     lines = done.stderr.splitlines()
     assert " % by steps of builders outside regions)" in lines[0], lines
     [unknown] = [line for line in lines if "script.py:11 unknown: it records a single op" in line]
@@ -187,7 +187,7 @@ for _ in range(60):
         encoding="utf-8",
     )
     command = [sys.executable, "-m", "dynet_compat", "run", "--explain", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     [outside] = [line for line in done.stderr.splitlines() if "recorded one by one:" in line]
     slower = int(outside.split(" % in regions that took longer than their statements")[0].split()[-1])
     assert slower > 50 and " % refused" in outside, done.stderr

@@ -63,7 +63,7 @@ def outside(folder: Path, seed: int, hints: str) -> tuple[int, str, str, dict[st
         env={**os.environ, "DYNET_COMPAT_HINTS": hints},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     files = {file.name: file.read_text() for file in sorted(folder.glob("*.txt"))}
     shutil.rmtree(folder)

@@ -134,8 +134,8 @@ def test_values_whose_end_runs_the_block(tmp_path: Path) -> None:
         """)
     )
     compile_it = [sys.executable, "-m", "dynet_compat", "compile", str(script)]
-    subprocess.run(compile_it, check=True, capture_output=True, timeout=120)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    subprocess.run(compile_it, check=True, capture_output=True, timeout=300)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert len(done.stdout.splitlines()) == 8
 

@@ -41,7 +41,7 @@ def run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedP
     environment = {k: v for k, v in os.environ.items() if not k.startswith("DYNET_COMPAT_HINTS")}
     command = [sys.executable, "-m", "dynet_compat", *arguments]
     done = subprocess.run(
-        command, env={**environment, **settings}, capture_output=True, text=True, timeout=120, cwd=folder
+        command, env={**environment, **settings}, capture_output=True, text=True, timeout=300, cwd=folder
     )
     assert done.returncode == 0, done.stderr
     return done

@@ -345,7 +345,7 @@ def run(folder: Path, text: str, hints: str, *arguments: str) -> tuple[str, str]
     (folder / "main.py").write_text("import dynet_compat as dy\n" + textwrap.dedent(text), encoding="utf-8")
     command = [sys.executable, "main.py", *arguments]
     done = subprocess.run(
-        command, cwd=folder, env=environment(hints), capture_output=True, text=True, timeout=60
+        command, cwd=folder, env=environment(hints), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr

@@ -345,6 +345,6 @@ print("done")
     )
     environment = {**os.environ, "DYNET_COMPAT_HINTS": "eager"}
     run = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=300
     )
     assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr

@@ -134,7 +134,7 @@ def test_script_with_a_class_of_its_own(dy: Any, tmp_path: Path) -> None:
     """`python -m dynet_compat run`: the class is in __main__. Another program must have the class, too."""
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "dynet_compat", "run", "script.py", "m"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     with pytest.raises(pickle.UnpicklingError) as raised:
         dy.load(tmp_path / "m", dy.ParameterCollection())

@@ -118,7 +118,7 @@ def finish(*children: subprocess.Popen[str]) -> list[str]:
     outs = []
     for place, child in enumerate(children, 1):
         try:
-            out, err = child.communicate(timeout=60)
+            out, err = child.communicate(timeout=300)
         finally:
             child.kill()
         assert child.returncode == 0, f"process {place} of {len(children)} failed:\n{err[-3000:]}"

@@ -47,7 +47,7 @@ STATE = "    def __setstate__(self, state): self.words = state['words']"
 def run(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dynet_compat", "run", *options, "script.py"]
     environment = {**os.environ, **variables}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def test_scripts_load_what_they_saved(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_another_process_reads_the_pickle(dy: Any, tmp_path: Any) -> None:
         "pc, E = pickle.load(open({!r}, 'rb'))\n"
         "print(pc.parameter_count(), E.name(), float(E.as_array().sum()))\n"
     ).format(sys.path, str(tmp_path / "net.pickle"))
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     count, name, total = said.stdout.split() or [said.stderr] * 3
     assert (int(count), name) == (net.pc.parameter_count(), "/part/E")
     assert np.isclose(float(total), net.E.as_array().sum(), rtol=1e-12)

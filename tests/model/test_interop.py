@@ -462,6 +462,6 @@ def test_example(dy: Any, arguments: list[str], tmp_path: Path) -> None:
         pytest.importorskip("safetensors.numpy")
         arguments = ["--save", str(tmp_path / "lstm.safetensors")]
     command = [sys.executable, str(ROOT / "examples" / "export_weights.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert "NumPy: largest difference of" in done.stdout

@@ -215,7 +215,7 @@ print(different if dy._core.isa() == sys.argv[1] else "another processor")
 def test_bits_of_an_element_do_not_depend_on_its_place(isa: str) -> None:
     program = [sys.executable, "-c", PLACES, isa]
     environment = {**os.environ, "DYNET_COMPAT_ISA": isa}
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=300)
     if done.stdout == "another processor\n":
         pytest.skip(f"this processor has no {isa}")
     assert done.stdout == "[]\n", done.stdout + done.stderr

@@ -54,14 +54,14 @@ def started(script: Path, mpi: str = "mpich") -> subprocess.CompletedProcess[str
     """Two processes of a script that calls `start()` itself."""
     words, env = command(mpi, 2)
     words += [sys.executable, "-m", "mpi4py", str(script)]
-    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=300)
 
 
 def alone(arguments: list[Any], cwd: Any = None) -> subprocess.CompletedProcess[str]:
     """The script as one process, without a job."""
     script, *rest = map(str, arguments)
     run = [sys.executable, "-m", "dynet_compat", "run", str(SCRIPTS / script), *rest]
-    return subprocess.run(run, capture_output=True, text=True, timeout=60, cwd=cwd)
+    return subprocess.run(run, capture_output=True, text=True, timeout=300, cwd=cwd)
 
 
 def descendants(ancestor: int) -> dict[int, str]:

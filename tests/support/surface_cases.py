@@ -268,7 +268,7 @@ def start(command: list[str], arguments: list[str], environment: dict[str, str])
         capture_output=True,
         text=True,
         env=environment,
-        timeout=120,
+        timeout=300,
     )
     if done.returncode:
         last = done.stderr.strip().split("\n")[-1] if done.returncode == 1 else ""

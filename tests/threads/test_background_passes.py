@@ -297,7 +297,7 @@ for i in range(5):
 {end}
 """)
     done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == (3 if "Exit" in end else 0), done.stderr
     assert "Traceback" not in done.stderr
@@ -344,7 +344,7 @@ ENDS = {  # what the script does, and what it prints: whether the graph was lent
 def test_an_error_ends_a_script(tmp_path: Path, text: str) -> None:
     (tmp_path / "script.py").write_text(PROGRAM + text + "\n")
     done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert (done.returncode, done.stdout) == (1, ENDS[text]), done.stderr
     assert BAD in done.stdout + done.stderr
@@ -410,7 +410,7 @@ for _ in range(4):
         pass
     thread.join()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -437,7 +437,7 @@ for _ in range(10):
     t.join()
 print((dy.scalarInput(1) + 1).value())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our own command")
 
 def run(*arguments: str) -> str:
     command = [sys.executable, "-m", "dynet_compat", "info", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     return result.stdout
 
 

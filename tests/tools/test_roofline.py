@@ -32,7 +32,7 @@ def test_quick_run(tmp_path: Path) -> None:
     output = tmp_path / "rows.json"
     command = [sys.executable, str(BENCHMARKS / "roofline.py"), "--quick", "--programs", "MLP", "own LSTM"]
     command += ["--hidden", "16", "--steps", "2", "--output", str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(output.read_text(encoding="utf-8"))
     rows = found["rows"]

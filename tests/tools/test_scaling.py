@@ -19,7 +19,7 @@ pytest.importorskip("mpi4py", reason="mpi4py is not installed (requirements-dev.
 def run(folder: Path, *options: str, ranks: int = 0) -> Any:
     begin, env = command("mpich", ranks) if ranks else ([], None)
     words = [*begin, sys.executable, str(SCRIPT), "--quick", "--json", str(folder / "out"), *options]
-    result = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     return json.loads((folder / "out").read_text())
 
