@@ -51,11 +51,32 @@ PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const
   return made;
 }
 
+// The nodes of a walk are counted at its end and as a region's, whatever recorded them.
+class CountsOfWalk {
+ public:
+  explicit CountsOfWalk(Engine& engine)
+      : engine_(engine), before_(engine.timing), on_recorded_(std::exchange(Engine::on_recorded, nullptr)) {}
+  ~CountsOfWalk() { Engine::on_recorded = on_recorded_; }
+  CountsOfWalk(const CountsOfWalk&) = delete;
+  CountsOfWalk& operator=(const CountsOfWalk&) = delete;
+
+  void add(uint32_t nodes) {
+    engine_.timing.region_nodes = before_.region_nodes + nodes;
+    engine_.timing.builder_nodes = before_.builder_nodes;
+  }
+
+ private:
+  Engine& engine_;
+  const Engine::Timing before_;
+  void (*const on_recorded_)(const Engine&);
+};
+
 // What f() returns; null: it was refused or failed, and all that it has recorded is taken back.
 template <class F>
 PyObject* Walker::or_revert(F f) {
   Graph& g = engine_->graph;
   const GraphMark before = g.mark();
+  CountsOfWalk counts(*engine_);
   size_ = g.size();
   PyObject* made = nullptr;
   try {
@@ -70,6 +91,7 @@ PyObject* Walker::or_revert(F f) {
     if (g.size() != size_) g.revert(before);
     draws_.put_back();
   }
+  counts.add(made ? recorded_ : 0);
   draws_.forget();
   clear();
   return made;
@@ -154,7 +176,6 @@ PyObject* Walker::finish(WalkValue returned) {
     use->region.walked_ = true;
   }
   recorded_ = g.size() - size_;
-  engine_->timing.region_nodes += recorded_;
   if (g.size() > size_) engine_->recorded(g.size() - 1);
   for (size_t i = 0; i < appends_.size(); ++i)
     if (PyList_Append(appends_[i].first, values[i].get()) < 0) PyErr_Clear();

@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
+from dynet_compat import _core
 from dynet_compat.hints.rewrite import patch
 from support.modules import load
 from support.subject import IS_REFERENCE
@@ -128,6 +129,51 @@ def test_recorded_by_one_call(tmp_path: Path, body: str) -> None:
     assert use(other.Model(dy.ParameterCollection())) == expected
     statistics = [r.statistics() for r in regions.values()]
     assert sum(s["hits"] for s in statistics) > 30, statistics
+
+
+WALKED = """
+import dynet_compat as dy
+pc = dy.ParameterCollection()
+E = pc.add_lookup_parameters((9, 3))
+W = pc.add_parameters((3, 3))
+rnn = dy.LSTMBuilder(1, 3, 3, pc)
+def states(words):
+    return rnn.initial_state().transduce([E[w] for w in words])
+def tree(depth, words):
+    if depth == 0:
+        return dy.tanh(W * states(words)[-1]) + states(words)[0]
+    below = tree(depth - 1, words)
+    return dy.tanh(W * below) + below
+def refused(depth, words):
+    if depth == 0:
+        return dy.tanh(W * states(words)[-1]) + E[len("".join(map(str, words)))]
+    below = refused(depth - 1, words)
+    return dy.tanh(W * below) + below
+"""
+
+
+@pytest.mark.parametrize("name", ["tree", "refused"])
+def test_nodes_are_counted_once(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "program_of_counts.py"
+    path.write_text(WALKED, encoding="utf-8")
+    module = load(path)
+    patch.rewrite_module(module, WALKED)
+    dy.renew_cg()
+    _core._count_op_lines("/nowhere/")
+    before = _core.timing()
+    try:
+        for i in range(200):
+            dy.renew_cg()
+            getattr(module, name)(3, [i % 5, 1, i % 7]).value()
+        dy.renew_cg()
+        one_by_one = sum(n for *_, n in _core._op_lines())
+    finally:
+        _core._count_op_lines("")
+    after = _core.timing()
+    kinds = ("recorded_nodes", "region_nodes", "builder_nodes")
+    counted = {kind: after[kind] - before[kind] for kind in kinds}
+    total = counted["region_nodes"] + counted["builder_nodes"] + one_by_one
+    assert total == counted["recorded_nodes"], (counted, one_by_one)
 
 
 SCRIPT = """
