@@ -293,6 +293,23 @@ def test_many_weights(dy: Any, build: Build, hidden: int, count: int) -> None:
         agree(found, want)
 
 
+@on_the_cpu
+@pytest.mark.parametrize("rows", [5, 100, 256, 300])
+def test_sum_over_gates(dy: Any, rows: int) -> None:
+    """The gradient of what all gates read is one sum over their weights, in parts if there are many rows."""
+    r = np.random.RandomState(rows)
+    pc = dy.ParameterCollection()
+    weights = [pc.parameters_from_numpy(r.randn(rows, 77).astype("f4") / 9) for _ in range(6)]
+    xs = [dy.inputTensor(r.randn(77)) for _ in range(20)]
+    gates = [[dy.tanh(W * x) for W in weights] for x in xs]
+    dy.esum([dy.squared_norm(dy.esum(of)) for of in gates]).backward(full=True)
+    for x in xs:
+        w = [np.array(W.as_array(), "f8") for W in weights]
+        y = [np.tanh(one @ np.array(x.npvalue(), "f8")) for one in w]
+        want = sum(one.T @ ((1 - v * v) * 2 * sum(y)) for one, v in zip(w, y))
+        np.testing.assert_allclose(x.gradient(), want, rtol=2e-5, atol=2e-5 * np.abs(want).max())
+
+
 @pytest.mark.parametrize(
     ("build", "most"),
     [(trees, 8), (layers, 4), (column_bias, 7), (tagger, 15)],

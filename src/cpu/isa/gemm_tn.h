@@ -66,23 +66,6 @@ DYC_INLINE void tn_add(const V (&acc)[R][C], float* const (&outs)[C], int count)
   }
 }
 
-// out_c[0..count) += the sum over sources of W_0..W_{R-1} . dy_c; count <= R, columns of W past count repeat
-// the last one. `at`: how many columns of W the tile is further on.
-template <int R, int C>
-DYC_TILE tn_tile(const TnSource* sources, int n, int64_t at, float* const (&outs)[C], int count) {
-  V acc[R][C];
-  DYC_UNROLL for (int r = 0; r < R; r++) { DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = V{}; }
-  for (int s = 0; s < n; s++) {
-    const TnSource& source = sources[s];
-    const float* a[R];
-    const float* b[C];
-    DYC_UNROLL for (int r = 0; r < R; r++) a[r] = source.w + source.ld * (at + (r < count ? r : count - 1));
-    DYC_UNROLL for (int c = 0; c < C; c++) b[c] = source.dys[c];
-    tn_multiply(source.m, source.ld, a, b, acc);
-  }
-  tn_add(acc, outs, count);
-}
-
 struct TnArgs {
   const Product* products;
   int n;
@@ -149,6 +132,60 @@ DYC_TILE tn_strip(const TnSource& source, int64_t height, float* const (&outs)[C
   }
 }
 
+// A leg: the same of several products that have few rows together, so that what tiles read of dy stays in the
+// first-level cache. Sums wait in memory from leg to leg. Columns of W past `height` repeat the last one.
+struct TnLeg {
+  const TnSource* sources;
+  int n;
+  bool first, last;
+};
+
+template <int R, int C>
+DYC_TILE tn_leg(const TnLeg& leg, int64_t height, float* const (&outs)[C], V* sums, TnFetch<C>* next,
+                int64_t begin) {
+  for (int64_t k = 0; k < height; k += R, sums += R * C) {
+    if (next) next->step(begin + k);
+    const int count = static_cast<int>(min_of(R, height - k));
+    V acc[R][C];
+    DYC_UNROLL for (int r = 0; r < R; r++) {
+      DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = leg.first ? V{} : sums[r * C + c];
+    }
+    for (int s = 0; s < leg.n; s++) {
+      const TnSource& source = leg.sources[s];
+      const float* a[R];
+      const float* b[C];
+      a[0] = source.w + k * source.ld;
+      DYC_UNROLL for (int r = 1; r < R; r++) a[r] = a[r - 1] + (r < count ? source.ld : 0);
+      DYC_UNROLL for (int c = 0; c < C; c++) b[c] = source.dys[c];
+      tn_multiply(source.m, source.ld, a, b, acc);
+    }
+    if (leg.last) {
+      float* to[C];
+      DYC_UNROLL for (int c = 0; c < C; c++) to[c] = outs[c] + k;
+      tn_add(acc, to, count);
+      continue;
+    }
+    DYC_UNROLL for (int r = 0; r < R; r++) {
+      DYC_UNROLL for (int c = 0; c < C; c++) sums[r * C + c] = acc[r][c];
+    }
+  }
+}
+
+// All legs of the products.
+template <int R, int C>
+DYC_TILE tn_legs(const TnSource* sources, int n, int64_t height, float* const (&outs)[C], TnFetch<C>* next,
+                 int64_t begin) {
+  alignas(64) V sums[kTnPassCols * C];  // of a pass with several legs
+  for (int s = 0; s < n;) {
+    int64_t m = sources[s].m;
+    int end = s + 1;
+    while (end < n && m + sources[end].m <= kTnLegRows) m += sources[end++].m;
+    tn_leg<R, C>({sources + s, end - s, s == 0, end == n}, height, outs, sums, s == 0 ? next : nullptr,
+                 begin);
+    s = end;
+  }
+}
+
 // Columns [j, j + C); those after them, below `fetch`, are fetched.
 template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j, int64_t fetch) {
   TnSource sources[kMostProducts];
@@ -163,17 +200,13 @@ template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j
   constexpr int R = kTnRows<C>;
   const int64_t height = ks.end - ks.begin;
   const auto run = [&](TnFetch<C>* next) __attribute__((always_inline)) {
-    int64_t k = 0;
-    if (a.n == 1 && height >= R) {
-      tn_strip<R, C>(sources[0], height, outs, next, ks.begin);
-      k = height / R * R;
-      for (int c = 0; c < C; c++) outs[c] += k;
-    }
-    for (; k < height; k += R) {
-      if (next) next->step(ks.begin + k);
-      tn_tile<R, C>(sources, a.n, k, outs, static_cast<int>(min_of(R, height - k)));
-      for (int c = 0; c < C; c++) outs[c] += R;
-    }
+    if (a.n > 1 || height < R) return tn_legs<R, C>(sources, a.n, height, outs, next, ks.begin);
+    tn_strip<R, C>(sources[0], height, outs, next, ks.begin);
+    const int64_t k = height / R * R;
+    if (k == height) return;
+    for (int c = 0; c < C; c++) outs[c] += k;
+    sources[0].w += k * sources[0].ld;
+    tn_leg<R, C>({sources, 1, true, true}, height - k, outs, nullptr, next, ks.begin + k);
   };
   if (j + C >= fetch) return run(nullptr);
   TnFetch<C> next(a, j + C, fetch, ceil_div(height, R));
@@ -183,7 +216,8 @@ template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j
 static void tn_passes(const TnArgs& a, Range ks, Range cols) {
   int64_t m = 0;
   for (int s = 0; s < a.n; s++) m += a.products[s].m;
-  const int64_t fit = kTnCacheFloats / (m + 1) / 8 * 8, pass = fit < kTnPassCols ? kTnPassCols : fit;
+  const int64_t fit = a.n > 1 && m > kTnLegRows ? 0 : kTnCacheFloats / (m + 1) / 8 * 8;
+  const int64_t pass = fit < kTnPassCols ? kTnPassCols : fit;
   const int64_t height = ks.end - ks.begin;
   const bool fetches = m * height >= kTnSlow && (cols.end - cols.begin) * (m + height) > kStreamed;
   const int64_t fetch = fetches ? cols.end : 0;

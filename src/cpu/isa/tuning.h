@@ -56,7 +56,9 @@ inline constexpr int kMostProducts = 16;   // in one sum
 inline constexpr int kTnCols = kManyRegisters ? 6 : 3;
 template <int Cols> inline constexpr int kTnRows = Cols == 1 || (kManyRegisters && Cols == 2) ? 8 : 4;
 inline constexpr int64_t kTnCacheFloats = 96 * 1024;  // of W that a pass reads: second-level cache
-inline constexpr int64_t kTnPassCols = 32;            // columns of W of a pass, at least
+inline constexpr int64_t kTnPassCols = 64;            // columns of W of a pass, at least
+// Rows that products of one leg have together, at most.
+inline constexpr int64_t kTnLegRows = kManyRegisters ? 512 : 1024;
 // Columns are fetched ahead if W has at least so many floats, so that there is time to do so between two
 // columns, and if there are more of them than kStreamed.
 inline constexpr int64_t kTnSlow = 8 * 1024;
