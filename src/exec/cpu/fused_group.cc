@@ -10,9 +10,9 @@ namespace {
 
 // Chunk of n instances with so much to do, at least so many of them.
 size_t grain_of(int64_t n, int64_t flops, int64_t floats, int64_t least) {
-  const auto chunks = static_cast<int64_t>(small_chunks(flops, floats));
-  const int64_t allowed = std::clamp<int64_t>(n / least, 1, most_chunks(small_chunks(flops, floats)));
-  const int64_t most = std::clamp<int64_t>(chunks, 1, allowed);
+  const size_t chunks = small_chunks(flops, floats);
+  const int64_t allowed = std::clamp<int64_t>(n / least, 1, most_chunks(chunks));
+  const int64_t most = std::clamp<int64_t>(static_cast<int64_t>(chunks), 1, allowed);
   return static_cast<size_t>((n + most - 1) / most);
 }
 
