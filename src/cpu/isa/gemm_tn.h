@@ -143,12 +143,14 @@ struct TnLeg {
 template <int R, int C>
 DYC_TILE tn_leg(const TnLeg& leg, int64_t height, float* const (&outs)[C], V* sums, TnFetch<C>* next,
                 int64_t begin) {
-  for (int64_t k = 0; k < height; k += R, sums += R * C) {
+  const bool alone = leg.first && leg.last;
+  for (int64_t k = 0; k < height; k += R) {
+    V* const waiting = alone ? nullptr : sums + k * C;
     if (next) next->step(begin + k);
     const int count = static_cast<int>(min_of(R, height - k));
     V acc[R][C];
     DYC_UNROLL for (int r = 0; r < R; r++) {
-      DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = leg.first ? V{} : sums[r * C + c];
+      DYC_UNROLL for (int c = 0; c < C; c++) acc[r][c] = leg.first ? V{} : waiting[r * C + c];
     }
     for (int s = 0; s < leg.n; s++) {
       const TnSource& source = leg.sources[s];
@@ -166,7 +168,7 @@ DYC_TILE tn_leg(const TnLeg& leg, int64_t height, float* const (&outs)[C], V* su
       continue;
     }
     DYC_UNROLL for (int r = 0; r < R; r++) {
-      DYC_UNROLL for (int c = 0; c < C; c++) sums[r * C + c] = acc[r][c];
+      DYC_UNROLL for (int c = 0; c < C; c++) waiting[r * C + c] = acc[r][c];
     }
   }
 }
@@ -206,7 +208,7 @@ template <int C> DYC_INLINE void tn_columns(const TnArgs& a, Range ks, int64_t j
     if (k == height) return;
     for (int c = 0; c < C; c++) outs[c] += k;
     sources[0].w += k * sources[0].ld;
-    tn_leg<R, C>({sources, 1, true, true}, height - k, outs, nullptr, next, ks.begin + k);
+    tn_legs<R, C>(sources, 1, height - k, outs, next, ks.begin + k);
   };
   if (j + C >= fetch) return run(nullptr);
   TnFetch<C> next(a, j + C, fetch, ceil_div(height, R));
