@@ -2,6 +2,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <utility>
+
 #include "bindings/compute.h"
 #include "bindings/region_walk_stretches.h"
 
@@ -76,7 +78,8 @@ void add_debug(pb::module_& m) {
       },
       "level"_a);
   m.def("_approve_memos", [](bool all) { MemoTable::approves_all = all; }, "all"_a);
-  m.def("_memo_memory", [] { return pb::make_tuple(bytes_of_memos, n_shared_traces()); });
+  m.def("_memo_memory", [] { return pb::make_tuple(memo_memory.bytes, n_shared_traces()); });
+  m.def("_limit_memos", [](size_t bytes) { return std::exchange(memo_memory.most, bytes); }, "bytes"_a);
   m.def("_extend", &extend, "cls"_a, "name"_a, "value"_a);
   m.def(
       "_constructor",

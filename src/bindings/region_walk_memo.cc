@@ -85,8 +85,7 @@ MemoFound MemoTable::look(PyObject* const* args, size_t n, bool sparsely) {
 }
 
 bool MemoTable::wants(uint64_t key) {
-  if (bytes_of_memos > tuning::kMemoBytes || (!is_approved() && memos_.size() >= tuning::kMemosTimed))
-    return false;
+  if (memo_memory.is_spent() || (!is_approved() && memos_.size() >= tuning::kMemosTimed)) return false;
   const size_t size = is_approved() ? tuning::kMemoKeys : tuning::kFirstMemoKeys;
   if (seen_.size() < size) seen_.resize(size);
   uint64_t* const set = &seen_[key >> 32 & (size - 1) & ~(kSeenSet - 1)];
@@ -106,9 +105,9 @@ void MemoTable::add(uint64_t key, std::unique_ptr<WalkMemo> memo) {
   std::unique_ptr<WalkMemo>& place = memos_[key];
   if (place) {
     memo->misfits = place->misfits;
-    bytes_of_memos -= place->bytes();
+    memo_memory.bytes -= place->bytes();
   }
-  bytes_of_memos += memo->bytes();
+  memo_memory.bytes += memo->bytes();
   place = std::move(memo);
 }
 
@@ -121,7 +120,7 @@ void MemoTable::count_misfit(WalkMemo* memo) {
 }
 
 void MemoTable::turn_off() {
-  for (const auto& [key, memo] : memos_) bytes_of_memos -= memo->bytes();
+  for (const auto& [key, memo] : memos_) memo_memory.bytes -= memo->bytes();
   memos_.clear();
   seen_ = {};
   off_ = true;

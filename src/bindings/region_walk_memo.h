@@ -18,12 +18,15 @@
 
 #include "bindings/region_guard.h"
 #include "bindings/region_program.h"
+#include "bindings/tuning.h"
+#include "graph/trace.h"
 
 namespace dyc::py {
 
 struct Specialisation;
 
-inline size_t bytes_of_memos = 0;  // of all, with their traces; guarded by the interpreter lock
+// Of all, with their traces; guarded by the interpreter lock.
+inline TraceBudget memo_memory{0, tuning::kMemoBytes};
 
 // What a read gave: this object, of this type; a number or text equal to it; or, without an object, any
 // expression of this type, which is the next input of the memo.

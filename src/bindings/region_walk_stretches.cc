@@ -26,16 +26,14 @@ std::shared_ptr<Trace> share(std::unique_ptr<Trace> trace) {
   for (auto at = first; at != last; ++at)
     if (std::shared_ptr<Trace> known = at->second.lock(); known && known->is_equal(*trace)) return known;
   trace->forget_captured();
-  const size_t bytes = trace->bytes();
-  const auto forget = [hash, bytes](Trace* gone) {
-    bytes_of_memos -= bytes;
+  trace->count_in(&memo_memory);
+  const auto forget = [hash](Trace* gone) {
     const auto [begin, end] = shared_traces().equal_range(hash);
     const auto at = std::find_if(begin, end, [](const auto& entry) { return entry.second.expired(); });
     if (at != end) shared_traces().erase(at);
     delete gone;
   };
   const std::shared_ptr<Trace> shared(trace.release(), forget);
-  bytes_of_memos += bytes;
   shared_traces().emplace(hash, shared);
   return shared;
 }

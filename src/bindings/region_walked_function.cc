@@ -46,9 +46,12 @@ struct WalkedFunction {
 
   // Null: the statements must run, unless an exception is set.
   PyObject* call(PyObject* const* args, size_t n);
+  // The statements have run.
+  void leave();
 
  private:
   bool is_inside(const Engine& e);
+  PyObject* call_outermost(Engine* e, PyObject* const* args, size_t n);
   PyObject* call_in_trial(Engine& e, PyObject* const* args, size_t n);
   PyObject* call_with_memo(Engine& e, PyObject* const* args, size_t n, const MemoFound& found);
   PyObject* timed(Engine& e, WalkPayoff& times, PyObject* const* args, size_t n, const MemoFound& found);
@@ -73,12 +76,18 @@ WalkedFunction* core_of(PyObject* self) { return reinterpret_cast<PyWalkedFuncti
 
 PyObject* WalkedFunction::call(PyObject* const* args, size_t n) {
   if (*off || timed_statements.enter(this)) return nullptr;
+  Engine* e = this_thread;
+  if (only_memos && e && is_inside(*e)) return nullptr;
+  PyObject* made = call_outermost(e, args, n);
+  if (made) rest.outermost = {};
+  return made;
+}
+
+PyObject* WalkedFunction::call_outermost(Engine* e, PyObject* const* args, size_t n) {
   const bool rests = rest.left > 0;
   rest.left -= rests;
-  Engine* e = this_thread;
   // Random numbers that an instance of batch_map draws cannot be taken back.
   const bool alone = e && e->graph.instances.current() == Instances::kOutside;
-  if (only_memos && alone && is_inside(*e)) return nullptr;
   MemoFound found = alone ? memos.look(args, n, only_memos) : MemoFound();
   if (found.memo && !found.reviews && !memos.is_approved() && !timed_statements.is_on())
     return call_with_memo(*e, args, n, found);
@@ -97,6 +106,11 @@ bool WalkedFunction::is_inside(const Engine& e) {
   if (generation == rest.outermost.generation && depth < rest.outermost.depth) return true;
   rest.outermost = {generation, depth};
   return false;
+}
+
+void WalkedFunction::leave() {
+  timed_statements.leave(this, payoff.timed ? *payoff.timed : payoff.walks);
+  if (remaining_depth() >= rest.outermost.depth) rest.outermost = {};
 }
 
 PyObject* WalkedFunction::call_in_trial(Engine& e, PyObject* const* args, size_t n) {
@@ -183,8 +197,7 @@ namespace {
 PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject* names) {
   return guarded([&] {
     if (names) {
-      WalkedFunction& core = *core_of(self);
-      timed_statements.leave(&core, core.payoff.timed ? *core.payoff.timed : core.payoff.walks);
+      core_of(self)->leave();
       return Owned(args[0]).release();
     }
     PyObject* made = core_of(self)->call(args, static_cast<size_t>(PyVectorcall_NARGS(n)));

@@ -1,6 +1,7 @@
 // Interning of short word sequences: equal keys get equal small numbers, for ever. Full keys are
 // compared; the hash only finds the slot.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -42,6 +43,10 @@ class InternTable {
     return id == kNone ? add(key, n, hash) : id;
   }
   uint32_t size() const { return static_cast<uint32_t>(entries_.size()); }
+  size_t bytes() const {
+    return slots_.capacity() * sizeof(uint32_t) + entries_.capacity() * sizeof(InternedKey) +
+           words_.capacity() * sizeof(uint32_t);
+  }
   // Numbers begin at 0 again; the memory is kept.
   void clear() {
     if (entries_.empty()) return;

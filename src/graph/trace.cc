@@ -155,9 +155,26 @@ void Trace::forget_captured() {
 size_t Trace::bytes() const {
   return sizeof *this + bytes_in(steps_) + bytes_in(words_) + bytes_in(bound_) + bytes_in(input_dims_) +
          bytes_in(storages_) + bytes_in(nodes_) + bytes_in(bulk_.ops) + bytes_in(bulk_.args) +
-         bytes_in(bulk_.lookups) + bytes_in(bulk_.with_ids) + bytes_in(layouts_.cached) +
-         bytes_in(layouts_.nodes) + bytes_in(layouts_.joins) + bytes_in(layouts_.sources) +
-         bytes_in(layouts_.counts) + layouts_.joins.capacity() * sizeof(Graph::JoinedBucket);
+         bytes_in(bulk_.lookups) + bytes_in(bulk_.with_ids) + layouts_.keys.bytes() +
+         bytes_in(layouts_.list) + bytes_in(layouts_.cached) + bytes_in(layouts_.nodes) +
+         bytes_in(layouts_.joins) + bytes_in(layouts_.sources) + bytes_in(layouts_.counts) +
+         placements_.keys.bytes() + bytes_in(placements_.list) + bytes_in(placements_.places);
+}
+
+void Trace::count_bytes() {
+  if (!budget_) return;
+  const size_t now = bytes();
+  budget_->bytes += now - counted_;
+  counted_ = now;
+}
+
+void Trace::count_in(TraceBudget* budget) {
+  budget_ = budget;
+  count_bytes();
+}
+
+Trace::~Trace() {
+  if (budget_) budget_->bytes -= counted_;
 }
 
 void Trace::add_parameter(Graph& g, NodeId id) {

@@ -10,7 +10,7 @@
 // epoch
 //   of the graph, and cheap to make. With one, a trace is appended in bulk, without a look at its steps. A
 //   placement also predicts the one that followed it last.
-// Capturing and recording share all of these data, so they are one class of 50 methods and 17 fields.
+// Capturing and recording share all of these data, so they are one class of 53 methods and 19 fields.
 #pragma once
 #include <memory>
 #include <string>
@@ -25,8 +25,18 @@ namespace dyc {
 uint32_t first_equal(const std::vector<NodeId>& nodes, size_t index);
 void first_equals(const std::vector<NodeId>& nodes, std::vector<uint32_t>* indices);
 
+// Memory of traces and of what uses them, of which there should be no more than `most` bytes.
+struct TraceBudget {
+  size_t bytes, most;
+  bool is_spent() const { return bytes > most; }
+};
+
 class Trace {
  public:
+  Trace() = default;
+  ~Trace();
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
   // Of this trace, never reused in the process; from 1 on.
   const uint64_t number = next_number();
 
@@ -77,7 +87,9 @@ class Trace {
   uint32_t index_of(NodeId id) const;
   // After this index_of() knows nothing, and the memory is not larger than needed.
   void forget_captured();
-  size_t bytes() const;  // without what is learned later
+  // What it takes from now on is part of the budget. Where that is spent, no layouts are learned: steps on
+  // other inputs are recorded one by one.
+  void count_in(TraceBudget* budget);
   // Does it draw random numbers?
   bool draws() const;
   // What differs between the two, for a message; empty if nothing does.
@@ -109,6 +121,9 @@ class Trace {
     uint32_t kind = 0, site = 0, value_number = 0, bucket = kNone;  // kNone: not pending
     bool operator==(const InputKey&) const = default;
   };
+  size_t bytes() const;
+  void count_bytes();
+  bool is_full() const { return budget_ && budget_->is_spent(); }
   static std::unique_ptr<Trace> capture_nodes(Graph& g, NodeId begin, NodeId end,
                                               const std::vector<NodeId>& inputs);
   bool add(Graph& g, NodeId id);
@@ -234,6 +249,8 @@ class Trace {
     std::vector<bool> read;               // by node: do ops of the trace read it, or a view of it?
   };
   Bulk bulk_;
+  TraceBudget* budget_ = nullptr;
+  size_t counted_ = 0;  // of its bytes, in the budget
 };
 
 }  // namespace dyc

@@ -40,7 +40,7 @@ Trace::InputKey Trace::input_key(Graph& g, NodeId input) {
 }
 
 // Interns all that decides the signatures and sites of the steps, and their buckets but for those of the
-// inputs. `fresh`: it was not known yet.
+// inputs. `fresh`: it was not known yet. kNone: it is not learned.
 uint32_t Trace::layout(Graph& g, const NodeId* inputs, bool* fresh) {
   const size_t most =
       std::clamp(tuning::kLayoutSteps / (steps_.size() + 1), tuning::kFewLayouts, tuning::kMostLayouts);
@@ -60,9 +60,13 @@ uint32_t Trace::layout(Graph& g, const NodeId* inputs, bool* fresh) {
     *k++ = key.value_number;
     buckets_[i] = key.bucket;
   }
-  const uint32_t known = layouts_.keys.intern(key_.data(), static_cast<uint32_t>(key_.size()), fresh);
-  if (*fresh) layouts_.list.push_back({});
-  return known;
+  uint64_t hash;
+  const auto n = static_cast<uint32_t>(key_.size());
+  const uint32_t known = layouts_.keys.find(key_.data(), n, &hash);
+  *fresh = known == kNone;
+  if (!*fresh || (is_full() && !layouts_.list.empty())) return known;
+  layouts_.list.push_back({});
+  return layouts_.keys.add(key_.data(), n, hash);
 }
 
 // Sets placements_.last: for the layout and these inputs, whose buckets are in buckets_.
@@ -89,7 +93,7 @@ void Trace::place(Graph& g, const NodeId* inputs, uint32_t layout) {
   p.last = p.keys.intern(key_.data(), static_cast<uint32_t>(key_.size()), &fresh);
   if (!fresh) return;
   const Layout& l = layouts_.list[layout];
-  const size_t first = p.places.size();
+  const size_t first = p.places.size(), room = p.places.capacity();
   p.list.push_back({layout, static_cast<uint32_t>(first), 0, {}, kNone});
   p.places.resize(first + n_inputs() + l.n_joins);
   Graph::JoinedBucket* places = p.places.data() + first;
@@ -99,6 +103,7 @@ void Trace::place(Graph& g, const NodeId* inputs, uint32_t layout) {
   }
   g.join_buckets(layouts_.joins.data() + l.joins, l.n_joins, layouts_.sources.data() + l.sources, places,
                  n_inputs());
+  if (p.places.capacity() != room) count_bytes();
 }
 
 // ---------------------------------------------------------------- step by step
@@ -215,7 +220,7 @@ void Trace::record_all(Graph& g, const NodeId* inputs, const uint32_t* indices) 
   std::copy(inputs, inputs + n_inputs(), nodes_.begin());
   bool fresh;
   const uint32_t known = layout(g, inputs, &fresh);
-  if (layouts_.list[known].learned) {
+  if (known != kNone && layouts_.list[known].learned) {
     place(g, inputs, known);
     return append_placed(g, false);
   }
@@ -223,11 +228,12 @@ void Trace::record_all(Graph& g, const NodeId* inputs, const uint32_t* indices) 
   if (!fresh) {
     record_cached(g, known);
     if (layouts_.list[known].appendable) learn_nodes(g, known);
-    return;
+  } else {
+    NodeId* next = nodes_.data() + n_inputs();
+    for (const TraceStep& s : steps_) *next++ = record_step(g, s);
+    if (known != kNone) learn(g, known);
   }
-  NodeId* next = nodes_.data() + n_inputs();
-  for (const TraceStep& s : steps_) *next++ = record_step(g, s);
-  learn(g, known);
+  count_bytes();
 }
 
 void Trace::record_cached(Graph& g, uint32_t layout) {

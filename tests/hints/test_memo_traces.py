@@ -10,6 +10,8 @@ from typing import Any, Callable
 import dynet_compat as dy
 import pytest
 from dynet_compat import _core
+from support.walks import remembered
+from support.walks import seeded_model_of as model_of
 
 pytestmark = pytest.mark.usefixtures("without_trials")
 TIMES = 40  # until regions have learned and walks are remembered
@@ -73,17 +75,6 @@ def last_of_both(model, words, others):
 """
 
 
-def remembered(p: Any) -> int:
-    return sum(f.statistics()["remembered"] for f in p.rewriter.walked_functions.values())
-
-
-def model_of(m: ModuleType) -> Any:
-    if not hasattr(m, "model"):
-        dy.reset_random_seed(3)
-        m.model = m.Model()
-    return m.model
-
-
 def read(m: ModuleType, words: tuple = (3, 150, 4, 1, 150)) -> list:
     total, state = model_of(m).read(list(words))
     return [total, state.output(), *state.s()]
@@ -100,6 +91,11 @@ def learn(p: Any, *uses: Callable) -> None:
         for use in uses:
             p.agree(use)
     assert remembered(p) > before + 5 * len(uses)
+
+
+def statistics_of(p: Any, name: str) -> dict:
+    (found,) = [s for f in p.rewriter.walked_functions.values() if (s := f.statistics())["name"] == name]
+    return found
 
 
 def memory() -> tuple[int, int]:
@@ -296,6 +292,48 @@ def test_values_read_between_calls(pair: Callable) -> None:
     learn(p, computed)
 
 
+STARTED: list[Callable] = [dy.tanh, dy.exp, dy.logistic, dy.rectify, dy.square, dy.softsign, dy.sin, dy.cos]
+
+
+def sums_after(ops: tuple) -> Callable:
+    """Of an input that these have made: traces learn a layout for each kind of it."""
+
+    def start(m: ModuleType) -> Any:
+        x = dy.inputVector([0.1, 0.2, 0.3])
+        for op in ops:
+            x = op(x)
+        return x
+
+    return lambda m: sums(m, start=start)
+
+
+def test_layouts_that_are_learned_later_count(pair: Callable) -> None:
+    p = pair(MODEL)
+    others, _ = memory()
+    learn(p, sums)
+    before = memory()[0] - others
+    for _ in range(3):
+        for first in STARTED:
+            p.agree(sums_after((first, first)))
+    assert memory()[0] - others > 2 * before
+
+
+def test_no_layouts_are_learned_beyond_the_limit(pair: Callable) -> None:
+    """What is recorded stays the same."""
+    p = pair(MODEL)
+    learn(p, sums)
+    most = _core._limit_memos(0)
+    try:
+        before, _ = memory()
+        for _ in range(3):
+            for first in STARTED:
+                for second in STARTED:
+                    p.agree(sums_after((first, second)))
+        assert memory()[0] < before + (1 << 16)
+    finally:
+        _core._limit_memos(most)
+
+
 def test_writing_down_is_linear(pair: Callable) -> None:
     p = pair(MODEL)
     learn(p, sums)
@@ -315,3 +353,23 @@ def test_writing_down_is_linear(pair: Callable) -> None:
 
     seconds(100)
     assert seconds(4000) < 20 * seconds(500)  # 8 times as long
+
+
+def test_calls_from_deeper_in_the_stack(pair: Callable) -> None:
+    """After the one that ended before them in the same graph."""
+    p = pair(MODEL)
+
+    def deeper(levels: int, m: ModuleType) -> list:
+        if levels:
+            return deeper(levels - 1, m)
+        return [m.last_of_both(model_of(m), [1, 4], [3, 150])]
+
+    def use(m: ModuleType) -> list:
+        first = m.last_of_both(model_of(m), [3, 150, 4], [1, 2])
+        return [first, *deeper(3, m), *deeper(2, m)]
+
+    learn(p, use)
+    before = statistics_of(p, "last_of_both")["remembered"]
+    for _ in range(TIMES):
+        p.agree(use)
+    assert statistics_of(p, "last_of_both")["remembered"] >= before + 3 * TIMES - 3

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
+from support.walks import remembered, seeded_model_of
 
 pytestmark = pytest.mark.usefixtures("without_trials")
 MODEL = """
@@ -89,17 +90,12 @@ def tree(m: ModuleType, kind: str = "Tree") -> Any:
     return make(0, [make(7), make(8, kids), make(2)])
 
 
-def remembered(p: Any) -> int:
-    return sum(f.statistics()["remembered"] for f in p.rewriter.walked_functions.values())
-
-
 def model_of(m: ModuleType) -> Any:
-    if not hasattr(m, "model"):
-        dy.reset_random_seed(3)
-        m.model = m.Model()
+    model = seeded_model_of(m)
+    if not hasattr(m, "tree"):
         m.tree, m.slots = tree(m), tree(m, "Slots")
         m.words = [3, 1500, 4, 1, 1500]
-    return m.model
+    return model
 
 
 def encode(m: ModuleType) -> list:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import dynet_compat as dy
+
 MODEL = """
 KNOWN = {1: 0, 3: 0, 4: 0, 8: 0}
 PATHS = []
@@ -44,6 +46,18 @@ def run_all(module: ModuleType) -> list:
         except (AssertionError, IndexError, TypeError, ValueError) as e:
             results.append(f"{type(e).__name__}: {e}")
     return [*results, *module.model.scores]
+
+
+def remembered(pair: Any) -> int:
+    """How many calls were recorded from memory."""
+    return sum(f.statistics()["remembered"] for f in pair.rewriter.walked_functions.values())
+
+
+def seeded_model_of(module: ModuleType) -> Any:
+    if not hasattr(module, "model"):
+        dy.reset_random_seed(3)
+        module.model = module.Model()
+    return module.model
 
 
 def hits(pair: Any) -> int:
