@@ -55,19 +55,22 @@ PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const
 class CountsOfWalk {
  public:
   explicit CountsOfWalk(Engine& engine)
-      : engine_(engine), before_(engine.timing), on_recorded_(std::exchange(Engine::on_recorded, nullptr)) {}
+      : engine_(engine),
+        region_nodes_(engine.timing.region_nodes),
+        builder_nodes_(engine.timing.builder_nodes),
+        on_recorded_(std::exchange(Engine::on_recorded, nullptr)) {}
   ~CountsOfWalk() { Engine::on_recorded = on_recorded_; }
   CountsOfWalk(const CountsOfWalk&) = delete;
   CountsOfWalk& operator=(const CountsOfWalk&) = delete;
 
   void add(uint32_t nodes) {
-    engine_.timing.region_nodes = before_.region_nodes + nodes;
-    engine_.timing.builder_nodes = before_.builder_nodes;
+    engine_.timing.region_nodes = region_nodes_ + nodes;
+    engine_.timing.builder_nodes = builder_nodes_;
   }
 
  private:
   Engine& engine_;
-  const Engine::Timing before_;
+  const uint64_t region_nodes_, builder_nodes_;  // before
   void (*const on_recorded_)(const Engine&);
 };
 
