@@ -10,7 +10,7 @@ from typing import Any, Callable
 import dynet_compat as dy
 import pytest
 from dynet_compat import _core
-from support.walks import remembered
+from support.walks import remembered, walked
 from support.walks import seeded_model_of as model_of
 
 pytestmark = pytest.mark.usefixtures("without_trials")
@@ -91,11 +91,6 @@ def learn(p: Any, *uses: Callable) -> None:
         for use in uses:
             p.agree(use)
     assert remembered(p) > before + 5 * len(uses)
-
-
-def statistics_of(p: Any, name: str) -> dict:
-    (found,) = [s for f in p.rewriter.walked_functions.values() if (s := f.statistics())["name"] == name]
-    return found
 
 
 def memory() -> tuple[int, int]:
@@ -369,7 +364,7 @@ def test_calls_from_deeper_in_the_stack(pair: Callable) -> None:
         return [first, *deeper(3, m), *deeper(2, m)]
 
     learn(p, use)
-    before = statistics_of(p, "last_of_both")["remembered"]
+    before = walked(p, "last_of_both")["remembered"]
     for _ in range(TIMES):
         p.agree(use)
-    assert statistics_of(p, "last_of_both")["remembered"] >= before + 3 * TIMES - 3
+    assert walked(p, "last_of_both")["remembered"] >= before + 3 * TIMES - 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import dynet_compat as dy
+from support.walks import walked
 
 # Recorded by one call for each of 60 factors: the call has to find the right one of 60 traces of two ops.
 SOURCE = """
@@ -90,11 +91,6 @@ class Model:
       h = self.cell(h, w)
     return h, n
 """
-
-
-def walked(p: Any, name: str) -> dict:
-    (found,) = [s for f in p.rewriter.walked_functions.values() if (s := f.statistics())["name"] == name]
-    return found
 
 
 def run_often(p: Any, count: int, calls: int = 1000) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from support.walks import MODEL, ROUNDS, WORDS, hits, model_of, refusals
+from support.walks import MODEL, ROUNDS, WORDS, hits, model_of, refusals, remembered
 
 pytestmark = pytest.mark.usefixtures("without_trials")
 
@@ -86,10 +86,6 @@ def use(m: ModuleType) -> list:
         except (IndexError, KeyError, ValueError) as error:
             results.append(str(error))
     return [*results, *map(repr, states(m))]
-
-
-def remembered(p: Any) -> int:
-    return sum(f.statistics()["remembered"] for f in p.rewriter.walked_functions.values())
 
 
 @pytest.mark.parametrize("what", DRAWS)

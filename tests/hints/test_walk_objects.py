@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
-from support.walks import MODEL, ROUNDS, WORDS, hits, model_of, refusals
+from support.walks import MODEL, ROUNDS, WORDS, hits, model_of, refusals, remembered
 
 pytestmark = pytest.mark.usefixtures("without_trials", "without_collection")
 
@@ -162,10 +162,6 @@ def use(m: ModuleType) -> list:
         except (TypeError, ValueError) as error:
             results.append(f"{type(error).__name__}: {error}")
     return [*results, shown(model.scores), list(m.LOG)]
-
-
-def remembered(p: Any) -> int:
-    return sum(f.statistics()["remembered"] for f in p.rewriter.walked_functions.values())
 
 
 def program(pair: Callable, body: str, kind: str) -> Any:

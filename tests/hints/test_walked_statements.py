@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
+from support.walks import walked
 
 TREE = """
 import numpy as np
@@ -35,11 +36,6 @@ class Model:
         h = self.run(depth - 1, x)
         return dy.tanh(h + x) if depth < 5 else h
 """
-
-
-def walked(p: Any, name: str) -> dict:
-    (found,) = [s for f in p.rewriter.walked_functions.values() if (s := f.statistics())["name"] == name]
-    return found
 
 
 def near_the_limit(run: Callable, p: Any, room: int) -> tuple:

@@ -53,6 +53,12 @@ def remembered(pair: Any) -> int:
     return sum(f.statistics()["remembered"] for f in pair.rewriter.walked_functions.values())
 
 
+def walked(pair: Any, name: str) -> dict[str, Any]:
+    """Statistics of the walked function of this name."""
+    (found,) = [s for f in pair.rewriter.walked_functions.values() if (s := f.statistics())["name"] == name]
+    return found
+
+
 def seeded_model_of(module: ModuleType) -> Any:
     if not hasattr(module, "model"):
         dy.reset_random_seed(3)
