@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.subject import ON_DEVICE
 
 
 @pytest.fixture
@@ -40,7 +41,11 @@ def test_scores_of_a_chart_take_few_flushes(dy: Any, chart: tuple[Any, Any, Any]
     dy.renew_cg()
     recorded = scores(dy, chart)
     before = flushes(dy)
-    assert [s.value() for s in recorded] == alone
+    together = [s.value() for s in recorded]
+    if ON_DEVICE:  # products of few columns add up in another order
+        assert together == pytest.approx(alone, rel=1e-5, abs=1e-6)
+    else:
+        assert together == alone
     assert flushes(dy) - before <= 4  # the first, the second with 32 more, the rest
 
 

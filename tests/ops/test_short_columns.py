@@ -68,8 +68,9 @@ def test_bits_are_those_of_a_column_alone(dy: Any, name: str, rows: int) -> None
 
 @pytest.mark.parametrize("rows", [2, 5, 16])
 def test_digits(dy: Any, rows: int) -> None:
-    """CUDA's exponential is within 2 units of the last digit and its logarithm within 1: twice the CPU's."""
-    least = 2.0**-23 if ON_DEVICE else 2.0**-24
+    """CUDA's exponential is within 2 units of the last digit and its logarithm within 1: twice the CPU's. Its
+    argument, a distance of up to 2**7 to the greatest score, is rounded on a device."""
+    least, rounded = (2.0**-23, 2.0**-18) if ON_DEVICE else (2.0**-24, 0)
     for scale in (1, 30):
         scores, ids = data(rows, scale)
         x = scores.astype("f8")
@@ -84,7 +85,7 @@ def test_digits(dy: Any, rows: int) -> None:
         )
         p[at, ids] = -others.sum(1) / (1 + others.sum(1))
         gradient = p * (0.5 + at)[:, None]
-        np.testing.assert_allclose([dx for _, dx in got], gradient, rtol=8 * least, atol=1e-35)
+        np.testing.assert_allclose([dx for _, dx in got], gradient, rtol=8 * least + rounded, atol=1e-35)
 
 
 @pytest.mark.filterwarnings("ignore")
