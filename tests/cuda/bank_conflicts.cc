@@ -20,6 +20,7 @@ struct Access {
   size_t at, bytes;
 };
 alignas(16) float shared[1 << 14];
+dyc::cuda::ProductHead head;  // whole from the beginning: each thread would copy its share alone
 std::vector<Access>* log_of_thread = nullptr;
 
 // Not itself noted.
@@ -42,8 +43,15 @@ void pause() {}
 void trap() { std::abort(); }
 void fence() {}
 void note_atomic(const void*) {}
+void note_copy(void*, size_t) {}
+void note_copy_group() {}
+void note_copies_ended() {}
+void note_copies_ended(size_t) {}
 void exchange(const void* mine, void* theirs, uint32_t bytes, uint32_t) { std::memcpy(theirs, mine, bytes); }
-void* shared_memory(const void*, size_t bytes) { return bytes <= sizeof shared ? shared : nullptr; }
+void* shared_memory(const void*, size_t bytes) {
+  if (bytes == sizeof head) return &head;
+  return bytes <= sizeof shared ? shared : nullptr;
+}
 void multiply_fragments(float*, const Fragments&, bool) {}
 float round_to_tf32(float x) { return x; }
 uint32_t pair_of_bf16(float, float) { return 0; }
@@ -96,8 +104,14 @@ void count(const char* name, void (*kernel)(const LaunchArgs*), bool a_inner, bo
   all.products = &p;
   all.terms = &term;
   all.count = all.tiles = all.each = 1;  // the first tile
-  LaunchArgs args;
-  args.extra = &all;
+  alignas(16) char record[kProductsAt + kHeadBytes];
+  const auto args = new (record) LaunchArgs;
+  char* to = record + kProductsAt;
+  const auto add = [&](const auto& part) { to = reinterpret_cast<char*>(new (to) auto(part) + 1); };
+  add(all);
+  add(p);
+  add(term);
+  std::memcpy(head.words, record + kProductsAt, kHeadBytes);
   size_t accesses = 0, worst = 0;
   for (uint32_t warp = 0; warp < kBlock / kWarp; ++warp) {
     std::vector<Access> logs[kWarp];
@@ -106,7 +120,7 @@ void count(const char* name, void (*kernel)(const LaunchArgs*), bool a_inner, bo
       emulation::block_extent.x = kBlock;
       emulation::grid_extent.x = 1;
       log_of_thread = &logs[lane];
-      kernel(&args);
+      kernel(args);
       log_of_thread = nullptr;
       if (logs[lane].size() != logs[0].size()) std::printf("%s: threads part\n", name);
     }
@@ -126,6 +140,7 @@ void count(const char* name, void (*kernel)(const LaunchArgs*), bool a_inner, bo
 template <bool A, bool B>
 void count_all() {
   count("product", product<A, B>, A, B);
+  count("small", product<A, B, kSmallTile>, A, B);
   count("large", large_product<A, B>, A, B);
   count("tf32", large_product<A, B, TensorSums<Tf32>>, A, B);
   count("bf16", large_product<A, B, TensorSums<Bf16>>, A, B);

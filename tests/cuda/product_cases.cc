@@ -1,10 +1,12 @@
 // The kernels for products against sums in double: random lists of products of all shapes, whose columns lie
 // side by side, apart, anywhere, or one on the other. test_products.py builds a program of this and of the
 // emulation, for its blocks and for those of a GPU, and runs it:
-//   product_cases <kernel> <wx|wdy|dyx> <seed> <lists> [tf32|bf16]
+//   product_cases <kernel> <wx|wdy|dyx> <seed> <lists> [tf32|bf16|bits]
+// bits: it prints a hash of the bits of all results.
 // With a precision, tensor cores make them: sums in double are those of rounded factors, and of the factors
 // themselves as far as the precision goes. It prints each element that is wrong, and what product it is of.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -24,6 +26,7 @@ using namespace dyc::cuda;
 
 std::mt19937 random_numbers;
 Precision precision = Precision::float32;
+uint64_t bits = 0;  // of all results
 
 // By its digits, not by its bits as the kernels do.
 double rounded(float x) {
@@ -153,6 +156,7 @@ Case make_case(Backend& device, ProductKind kind, bool few, std::vector<Term>& t
 int compare(Backend& device, const Case& one, ProductKind kind) {
   std::vector<float> found(one.c.values.size()), wanted = one.c.values;
   device.download(found.data(), one.c.memory, found.size() * sizeof(float));
+  for (const float x : found) bits = bits * 1099511628211u + std::bit_cast<uint32_t>(x);
   int wrong = 0;
   const Product& p = one.product;
   for (int64_t j = 0; j < p.n; ++j)
@@ -180,6 +184,7 @@ int compare(Backend& device, const Case& one, ProductKind kind) {
 
 int run_list(const std::string& kernel, ProductKind kind) {
   const auto device = make_emulation();
+  const bool small = kernel == "small_product";
   const MatmulVariant variant = kernel == "few_columns"     ? MatmulVariant::few
                                 : kernel == "large_product" ? MatmulVariant::large
                                                             : MatmulVariant::middle;
@@ -187,7 +192,8 @@ int run_list(const std::string& kernel, ProductKind kind) {
   std::vector<Term> terms;
   std::vector<Product> products;
   std::vector<ProductFacts> facts;
-  for (int64_t i = 0, n = 1 + below(3); i < n; ++i) {
+  // Descriptions that are read at once, and longer ones.
+  for (int64_t i = 0, n = below(16) ? 1 + below(3) : 24; i < n; ++i) {
     cases.push_back(make_case(*device, kind, variant == MatmulVariant::few, terms));
     facts.push_back({cases.back().product.m, cases.back().product.n, 0, false});
   }
@@ -195,16 +201,24 @@ int run_list(const std::string& kernel, ProductKind kind) {
   const uint32_t threads = device->limits().threads;
   for (size_t i = 0; i < cases.size(); ++i) {
     cases[i].product.tile = all.tiles;
-    all.tiles += static_cast<uint32_t>(tiles_of(variant, facts[i], threads));
+    const auto side = [](int64_t size) { return (size + kSmallTile - 1) / kSmallTile; };
+    const ProductFacts& f = facts[i];
+    all.tiles += static_cast<uint32_t>(small ? side(f.m) * side(f.n) : tiles_of(variant, f, threads));
     products.push_back(cases[i].product);
   }
   all.count = static_cast<uint32_t>(products.size());
   all.each = tiles_of_each(products.data(), all.count, all.tiles);
-  all.products = upload(*device, products);
-  all.terms = upload(*device, terms);
-  LaunchArgs record;
-  record.extra = upload(*device, std::vector<Products>{all});
-  const LaunchArgs* at = upload(*device, std::vector<LaunchArgs>{record});
+  const size_t bytes = record_bytes(products.size(), terms.size());
+  Backend::Address at = device->allocate(bytes + kHeadBytes);
+  const auto put = [&](Backend::Address to, const auto& from) {
+    if (!from.empty()) device->upload(to, from.data(), from.size() * sizeof(from[0]));
+    return to + from.size() * sizeof(from[0]);
+  };
+  const Backend::Address products_at = at + kProductsAt + sizeof all, terms_at = put(products_at, products);
+  put(terms_at, terms);
+  all.products = reinterpret_cast<const Product*>(products_at);
+  all.terms = reinterpret_cast<const Term*>(terms_at);
+  put(at + kProductsAt, std::vector<Products>{all});
   void* args[] = {&at};
   const char* const kinds[] = {"true, false", "false, false", "true, true"};
   const char* const sums[] = {"", ", TensorSums<Tf32>", ", TensorSums<Bf16>"};
@@ -213,8 +227,9 @@ int run_list(const std::string& kernel, ProductKind kind) {
   const std::string file = variant == MatmulVariant::few     ? "few_columns"
                            : variant == MatmulVariant::large ? "large_products"
                                                              : "matmul";
-  device->launch(device->kernel({file, kernel + "<" + arguments + sums[static_cast<int>(precision)] + ">"}),
-                 {static_cast<uint32_t>(1 + below(3)), threads}, args);
+  const std::string name = small ? "product<" + arguments + ", kSmallTile"
+                                 : kernel + "<" + arguments + sums[static_cast<int>(precision)];
+  device->launch(device->kernel({file, name + ">"}), {static_cast<uint32_t>(1 + below(3)), threads}, args);
   device->wait();
   int wrong = 0;
   for (const Case& one : cases) wrong += compare(*device, one, kind);
@@ -239,5 +254,7 @@ int main(int count, char** args) {
       ++wrong;
     }
   }
+  if (count > 5 && std::string(args[5]) == "bits")
+    std::printf("%llx\n", static_cast<unsigned long long>(bits));
   return wrong > 0;
 }

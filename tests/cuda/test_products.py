@@ -24,7 +24,7 @@ GPU_BLOCKS = ("-DDYC_EMULATED_WARP=32", "-DDYC_EMULATED_BLOCK=256")
 SANITIZER = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
 KINDS = ("wx", "wdy", "dyx")
 KERNELS = [("few_columns", kind) for kind in KINDS[:2]]
-KERNELS += [(kernel, kind) for kernel in ("product", "large_product") for kind in KINDS]
+KERNELS += [(kernel, kind) for kernel in ("product", "small_product", "large_product") for kind in KINDS]
 WAYS = ("few", "middle", "large", "library")
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="our kernels")
@@ -78,6 +78,14 @@ def test_random_products_in_blocks_of_a_gpu(large: Program, kernel: str, kind: s
 
 
 @compiled
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_tiles_make_the_same_bits(large: Program, kind: str) -> None:
+    """So the size of tiles may depend on what else a launch computes."""
+    tiles, small_tiles = (large(kernel, kind, 5, 40, "bits") for kernel in ("product", "small_product"))
+    assert tiles == small_tiles != ""
+
+
+@compiled
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("blocks", ["small", "large", "sanitized"])
@@ -103,7 +111,7 @@ def test_threads_of_a_warp_ask_for_different_banks(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
     kernels = {(kernel, kind) for kernel, kind, _, _ in rows}
-    assert len(kernels) == len(rows) == 12 and all(int(accesses) > 300 for _, _, accesses, _ in rows), rows
+    assert len(kernels) == len(rows) == 15 and all(int(accesses) > 300 for _, _, accesses, _ in rows), rows
     assert [row for row in rows if row[-1] != "1"] == []
 
 
@@ -125,7 +133,7 @@ def test_a_persistent_kernel_has_the_most_shared_memory_of_its_tasks() -> None:
     """Not the sum, arguments of two steps, records of three; all products together in one kernel."""
     rows = len(importlib.import_module("dynet_compat._core").op_table())
     first = rows * 3  # cuda/abi/persistent.h: tasks of rows come first, three for each; then products
-    name = f"persistent<{', '.join(str(first + task) for task in range(8))}>"
+    name = f"persistent<{', '.join(str(first + task) for task in range(11))}>"
     (whole,) = usage("persistent", [name], 90)
     (alone,) = usage("large_products", ["large_product<true, false>"], 90)
     assert alone.shared < whole.shared <= alone.shared + 640 and whole.registers <= REGISTERS // 2, whole

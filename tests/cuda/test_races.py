@@ -50,7 +50,9 @@ def test_no_race_in_products(tmp_path_factory: pytest.TempPathFactory) -> None:
     sources = ["driver/matmul_variants", "emulation/other_kernels"]
     program = kernels(tmp_path_factory, "product_cases", sources)
     for kernel, kind in [("few_columns", "wx"), ("few_columns", "wdy"), ("product", "wx"), ("product", "wdy"),
-                         ("product", "dyx"), ("large_product", "wx"), ("large_product", "dyx")]:  # fmt: skip
+                         ("product", "dyx"), ("small_product", "wx"), ("small_product", "wdy"),
+                         ("small_product", "dyx"), ("large_product", "wx"),
+                         ("large_product", "dyx")]:  # fmt: skip
         done = program(kernel, kind, "7", "15", settings="processors=4,order=random,seed=3")
         assert done.returncode == 0 and not done.stdout, done.stdout[:2000] + done.stderr
     for kind, precision in [("wx", "tf32"), ("wdy", "bf16"), ("dyx", "bf16")]:

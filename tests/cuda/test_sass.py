@@ -41,12 +41,19 @@ class Rule(NamedTuple):
     generic: int = 0  # loads and stores that ask what memory it is, at most
     frame: int = 0  # bytes of local memory of a thread, at most
     tensor: int = 0  # multiply-adds of tensor cores in the innermost loop, at least
+    copies: int = 0  # of 128 bits, from device to shared memory, at least
+    begins: int = 1000  # loads from device memory to registers before the first multiply-add, at most
 
 
 # Products but dy x' have the text of ops that follow them, outside of their loops: 500 to 900 instructions.
 SIZES = [("true, false", 0.7), ("false, false", 1), ("true, true", 0)]
 CONTRACT = [
-    *(Rule("matmul", f"product<{of}>", 2, 1260 + int(900 * more), 0.8, 8, 16) for of, more in SIZES),
+    *(Rule("matmul", f"product<{of}>", 2, 1480 + int(1000 * more), 0.8, 8, 16, frame=8, begins=60)
+      for of, more in SIZES),
+    # Few tiles are as fast as their first element comes: what describes them is copied at once. On sm_100 and
+    # later, sums of pairs need moves.
+    *(Rule("matmul", f"product<{of}, kSmallTile>", 2, 1040 + int(260 * more), 0.4, copies=2, begins=12)
+      for of, more in SIZES),
     *(Rule("large_products", f"large_product<{of}>", 2, 2650 + int(850 * more), 0.8, 6, 12)
       for of, more in SIZES),
     # 32 x 32 x 16 elements of a warp by m16n8k8 or m16n8k16. A few numbers that a tile needs once may wait in
@@ -55,7 +62,8 @@ CONTRACT = [
            shared_loads=8, frame=24, tensor=count) for of, more in SIZES
       for number, count in (("Tf32", 16), ("Bf16", 8))),
     # Its work is to read weights. Columns that are not aligned to 16 bytes go a way of their own, which asks.
-    *(Rule("few_columns", f"few_columns<{of}>", 2, 3400, 0.61, 31, generic=30) for of in ("true", "false")),
+    *(Rule("few_columns", f"few_columns<{of}>", 2, 3850, 0.59, 31, generic=30, begins=13)
+      for of in ("true", "false")),
     Rule("elementwise", "unary_forward<OpById<{tanh}>>", 6, 2300),
     Rule("elementwise", "unary_backward<OpById<{tanh}>>", 5, 1950),
     Rule("elementwise", "binary_forward<OpById<{cmult}>>", 4, 800),
@@ -68,7 +76,7 @@ CONTRACT = [
     Rule("per_node", "node_forward<OpById<{lstm_cell}>>", 3, 1500, generic=30, frame=64),
     # Two kinds of memory by one address: all of its steps share the text that reads arguments.
     Rule("persistent", "chain<{links}>", 2, 14000, generic=1400),
-    Rule("persistent", "persistent<{walk}>", 2, 10300, 0.6, 40, generic=230, frame=192),
+    Rule("persistent", "persistent<{walk}>", 2, 10300, 0.59, 40, generic=230, frame=192),
 ]  # fmt: skip
 
 
@@ -78,7 +86,7 @@ def numbers() -> dict[str, str]:
     rows = importlib.import_module("dynet_compat._core").op_table()
     found = {row["name"]: i for i, row in enumerate(rows)}
     bodies = [*(3 * found[name] for name in ("tanh", "cmult", "lstm_cell")),
-              *(3 * len(rows) + other for other in (0, 6, 12))]  # fmt: skip
+              *(3 * len(rows) + other for other in (0, 6, 15))]  # fmt: skip
     links = [3 * found[name] + step for name in ("tanh", "logistic", "add", "cmult")
              for step in range(3 if name in ("add", "cmult") else 2)]  # fmt: skip
     return {**{name: str(i) for name, i in found.items()}, "walk": ", ".join(map(str, bodies)),
@@ -117,6 +125,8 @@ def broken(rule: Rule, code: sass.Kernel, used: nvrtc.Usage, architecture: int) 
                                  rule.shared_loads),
         "generic loads": (code.count("LD", "ST"), "<=", rule.generic),
         "tensor cores in the loop": (sum(one.named("HMMA") for one in loop), ">=", rule.tensor),
+        "128-bit copies to shared memory": (code.wide("LDGSTS"), ">=", rule.copies),
+        "loads before the first multiply-add": (code.before("FFMA", "LDG", "LD"), "<=", rule.begins),
         "spilled in that loop": (rule.tensor and sum(one.named("LDL", "STL") for one in loop), "<=", 0),
         "64-bit divisions in the loop": (sum(one.named("I2F") and "64" in one.op for one in loop), "<=", 0),
     }  # fmt: skip
@@ -125,14 +135,14 @@ def broken(rule: Rule, code: sass.Kernel, used: nvrtc.Usage, architecture: int) 
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("rule", CONTRACT, ids=lambda rule: rule.kernel.split("<")[0] + "-" + rule.file)
+@pytest.mark.parametrize("rule", CONTRACT, ids=lambda rule: rule.kernel)
 def test_contract(rule: Rule, architecture: int) -> None:
     code, used = compiled(rule.file, architecture)[rule.kernel.format(**numbers())]
     assert not broken(rule, code, used, architecture)
 
 
 @pytest.mark.parametrize("version", nvrtc.OTHERS)
-@pytest.mark.parametrize("rule", CONTRACT, ids=lambda rule: rule.kernel.split("<")[0] + "-" + rule.file)
+@pytest.mark.parametrize("rule", CONTRACT, ids=lambda rule: rule.kernel)
 def test_contract_of_other_compilers(rule: Rule, version: str) -> None:
     if nvrtc.found(version) is None:
         pytest.skip(f"NVRTC {version} is not in {sys.prefix}/nvrtc")

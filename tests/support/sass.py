@@ -37,6 +37,10 @@ class Instruction(NamedTuple):
         return self.op.split(".")[0] in ops
 
 
+def multiply_adds(part: list[Instruction]) -> int:
+    return sum(one.named("FFMA", "FFMA2") + one.named("FFMA2") for one in part)
+
+
 class Kernel(NamedTuple):
     """The code of one function."""
 
@@ -46,16 +50,22 @@ class Kernel(NamedTuple):
     def count(self, *ops: str) -> int:
         return sum(one.named(*ops) for one in self.code)
 
+    def before(self, first: str, *ops: str) -> int:
+        """Instructions before the first of a kind."""
+        end = next((i for i, one in enumerate(self.code) if one.named(first)), len(self.code))
+        return sum(one.named(*ops) for one in self.code[:end])
+
     def loop(self) -> list[Instruction]:
         """Of the innermost loops, the one with most multiply-adds: of tensor cores, where there are any."""
         parts = [self.code[first : last + 1] for first, last in self.loops]
-        order = lambda part: [sum(one.named(op) for one in part) for op in ("HMMA", "FFMA")]  # noqa: E731
+        order = lambda part: [sum(one.named("HMMA") for one in part), multiply_adds(part)]  # noqa: E731
         return max(parts, key=order, default=[])
 
     def share(self) -> float:
         """Of multiply-adds among the instructions of that loop."""
         part = self.loop()
-        return sum(one.named("FFMA", "FFMA2") for one in part) / max(len(part), 1)
+        pairs = sum(one.named("FFMA2") for one in part)  # each as two instructions
+        return multiply_adds(part) / max(len(part) + pairs, 1)
 
     def wide(self, op: str) -> int:
         """Instructions of this kind that move 128 bits."""

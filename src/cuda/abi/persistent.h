@@ -18,6 +18,9 @@ enum KernelId : uint32_t {
   kLargeProductDyx,
   kFewColumnsWx,  // likewise
   kFewColumnsWdy,
+  kSmallProductWx,  // likewise: kernels/matmul.cu in small tiles
+  kSmallProductWdy,
+  kSmallProductDyx,
   kAddFew,
   kAddMany,
   kLookupForward,

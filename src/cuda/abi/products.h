@@ -1,7 +1,9 @@
 // LaunchArgs::extra of the kernels for products and of kernels/memory.cu.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
+#include "cuda/abi/launch_args.h"
 #include "cuda/abi/tuning.h"
 
 namespace dyc::cuda {
@@ -44,12 +46,22 @@ struct Product {
   const Follower* followers = nullptr;  // in this order
 };
 
-struct Products {
+struct alignas(16) Products {
   const Product* products;
   const Term* terms;
   uint32_t count, tiles;
   uint32_t each;  // tiles_of_each()
 };
+
+// A launch of products is described by one record: LaunchArgs, Products, then all products and all terms. A
+// block reads the first kHeadBytes from Products on at once, also where the record is shorter.
+constexpr size_t kProductsAt = (sizeof(LaunchArgs) + 15) / 16 * 16, kHeadBytes = 2048;
+constexpr size_t record_bytes(size_t products, size_t terms) {
+  return kProductsAt + sizeof(Products) + products * sizeof(Product) + terms * sizeof(Term);
+}
+DYC_INLINE const Products* products_of(const LaunchArgs* args) {
+  return reinterpret_cast<const Products*>(reinterpret_cast<const char*>(args) + kProductsAt);
+}
 
 // Tiles of each product, where all have as many; else 0.
 constexpr uint32_t tiles_of_each(const Product* products, uint32_t count, uint32_t tiles) {

@@ -7,9 +7,10 @@
 namespace dyc::cuda {
 
 // ---- products: tiles that a thread block makes, in elements, and what a thread has of them
-constexpr int kTile = 32;       // along each side, in kernels/matmul.cu
-constexpr int kMostGroups = 4;  // of threads that share the inner index of such a tile
-constexpr int kDepth = 16;      // of the inner index that a group has in shared memory at once
+constexpr int kTile = 32;        // along each side, in kernels/matmul.cu
+constexpr int kSmallTile = 16;   // likewise, where there are few tiles: elements are summed in the same order
+constexpr int kSmallStages = 3;  // parts of a small tile's factors in shared memory at once
+constexpr int kDepth = 16;       // of the inner index that a group has in shared memory at once
 // kernels/few_columns.cu, for products of at most kMostFewColumns.
 constexpr int kFewColumns = 8, kMostFewColumns = 16, kFewRows = 32;
 constexpr int kRowsEach = 4;  // of a thread
@@ -17,6 +18,8 @@ constexpr int kRowsEach = 4;  // of a thread
 constexpr int kLargeDepth = 16;  // of the inner index, in shared memory at once
 // device/persistent_product.h: rows and columns of a warp.
 constexpr int kWarpRows = 2, kWarpColumns = 4;
+
+constexpr uint32_t kMostFollowers = 24;  // of a product: computed one after the other
 
 // ---- nodes that warps share
 constexpr int64_t kShareElements = 4;  // of the result for each thread, on average at least

@@ -68,11 +68,9 @@ DYC_INLINE void run_follower(OpList<Ops...>, const Follower& f, MadeElements<N>&
     if (made.j[u] >= 0) column(f.to, made.j[u])[made.i[u]] = made.value[u];
 }
 
-// Of elements that the thread has written.
+// What follows elements that the thread has written.
 template <bool Forward, bool Backward, int N>
-DYC_INLINE void follow(const Product& p, MadeElements<N>& made) {
-  const Follower* const all = in_device_memory(p.followers);
-  const uint32_t count = p.follower_count;
+DYC_INLINE void follow(const Follower* all, uint32_t count, MadeElements<N>& made) {
   DYC_UNROLL(1)
   for (uint32_t k = 0; k < count; ++k) {
     const Follower& f = all[k];

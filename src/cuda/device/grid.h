@@ -92,6 +92,23 @@ DYC_INLINE void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
+// What the thread has begun to copy since it ended the group before is a group; others may be waited for
+// alone.
+DYC_INLINE void end_copy_group() {
+#ifdef DYC_EMULATION
+  emulation::note_copy_group();
+#elif __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kLast>
+DYC_INLINE void wait_for_copies_but() {
+#ifdef DYC_EMULATION
+  emulation::note_copies_ended(kLast);
+#elif __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLast) : "memory");
+#endif
+}
 
 // All threads of all blocks of a grid that runs together. `arrived`: a counter of device memory that is 0
 // when the grid starts, and counts on. Where blocks do not come, `number` + 1 is written to `fault`, memory

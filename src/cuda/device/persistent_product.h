@@ -133,7 +133,7 @@ __device__ inline void run_persistent_product(const LaunchArgs& r) {
     const int64_t row = row_of(own, all.period, i + u);
     MadeElements<1> made{{row}, {j + v}, {result_of(p, c, row, j + v, element)}};
     c[row] = made.value[0];
-    follow<true, true>(p, made);
+    follow<true, true>(in_device_memory(p.followers), p.follower_count, made);
   }
 }
 

@@ -35,21 +35,25 @@ template <bool Inner, int kRows, int kDepth, int kThreads>
 class Loader {
  public:
   DYC_INLINE Loader(const Matrix<const float>& from, int thread, int64_t i0, int64_t rows, int64_t inner)
-      : from_(from), thread_(thread), i0_(i0), rows_(rows), inner_(inner) {
+      : from_(from),
+        thread_(thread),
+        i0_(static_cast<uint32_t>(i0)),
+        rows_(static_cast<int>(rows - i0 < kRows ? rows - i0 : kRows)),
+        inner_(inner) {
     if constexpr (!Inner)
       for (int f = 0; f < kFours; ++f)
-        columns_[f] = column(from, i0 + across(f) < rows ? i0 + across(f) : rows - 1);
+        columns_[f] = column(from, i0 + (across(f) < rows_ ? across(f) : rows_ - 1));
   }
 
   // Reads the part from inner index k0 on; zero beyond the factor's ends.
   DYC_INLINE void fetch(int64_t k0) {
     for (int f = 0; f < kFours; ++f) {
       if constexpr (Inner) {
-        const int64_t k = k0 + across(f), i = i0_ + along(f);
-        read(k < inner_ ? rows_ - i : 0, [&] { return column(from_, k) + i; }, held_[f]);
+        const int64_t k = k0 + across(f);
+        read(k < inner_ ? rows_ - along(f) : 0, [&] { return column(from_, k) + i0_ + along(f); }, held_[f]);
       } else {
         const int64_t k = k0 + along(f);
-        read(i0_ + across(f) < rows_ ? inner_ - k : 0, [&] { return columns_[f] + k; }, held_[f]);
+        read(across(f) < rows_ ? inner_ - k : 0, [&] { return columns_[f] + k; }, held_[f]);
       }
     }
   }
@@ -93,7 +97,9 @@ class Loader {
 
   const Matrix<const float>& from_;
   const int thread_;
-  const int64_t i0_, rows_, inner_;
+  const uint32_t i0_;
+  const int rows_;  // of the part
+  const int64_t inner_;
   const float* columns_[kFours];
   Four held_[kFours];
 };
@@ -111,20 +117,6 @@ DYC_INLINE float sum_of_shares(float a) {
   a = sum_of_neighbours(a, 1);
   for (int d = kWarp / 2; d >= kTogether; d /= 2) a += __shfl_xor_sync(kAllLanes, a, d);
   return a;
-}
-
-// The product that a tile belongs to. A search reads one product after the other, which takes as long as a
-// small tile where there are many of them.
-DYC_INLINE const Product& product_of(const Products& all, uint32_t tile) {
-  const Product* const products = in_device_memory(all.products);
-  if (all.each) return products[tile / all.each];
-  uint32_t low = 0, high = all.count;  // products[low].tile <= tile < products[high].tile
-  while (high - low > 1) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (products[middle].tile <= tile) low = middle;
-    else high = middle;
-  }
-  return products[low];
 }
 
 // What element i of column j of C becomes, where terms add up to `sum`; c is that column.

@@ -34,7 +34,9 @@ void fence();
 // ---- for races.h
 void note_atomic(const void* at);
 void note_copy(void* to, size_t bytes);  // that has begun
+void note_copy_group();                  // of those since the group before
 void note_copies_ended();
+void note_copies_ended(size_t but_groups);  // those of the last groups may go on
 
 // Stores `bytes` (8 at most) of this thread, waits for its warp, reads those of thread `lane` of the warp.
 void exchange(const void* mine, void* theirs, uint32_t bytes, uint32_t lane);

@@ -509,12 +509,12 @@ void note_copy(void* to, size_t bytes) {
   for (size_t i = 0; i < bytes / 4; ++i)
     runner->fiber().race.copies.push_back(static_cast<uint32_t*>(to) + i);
 }
-void note_copies_ended() {
+void note_copy_group() {
   RaceThread& thread = runner->fiber().race;
-  for (uint32_t* word : thread.copies)
-    runner->races().access(thread, reinterpret_cast<uintptr_t>(word), 4, true);
-  thread.copies.clear();
+  thread.copy_groups.push_back(thread.copies.size());
 }
+void note_copies_ended() { runner->races().all_copied(runner->fiber().race); }
+void note_copies_ended(size_t but_groups) { runner->races().copied(runner->fiber().race, but_groups); }
 void pause() { runner->pause(); }
 void trap() { throw dyc::RuntimeError("a trap"); }
 

@@ -88,6 +88,26 @@ void Races::read_volatile(const RaceThread& t, uintptr_t at) {
   join(blocks_[t.block].acquired, counter->second);
 }
 
+void Races::end_copies(RaceThread& thread, size_t count) {
+  for (size_t i = 0; i < count; ++i) access(thread, reinterpret_cast<uintptr_t>(thread.copies[i]), 4, true);
+  thread.copies.erase(thread.copies.begin(), thread.copies.begin() + static_cast<ptrdiff_t>(count));
+}
+
+void Races::all_copied(RaceThread& thread) {
+  end_copies(thread, thread.copies.size());
+  thread.copy_groups.clear();
+}
+
+void Races::copied(RaceThread& thread, size_t but_groups) {
+  std::vector<size_t>& ends = thread.copy_groups;
+  if (ends.size() <= but_groups) return;
+  const auto ended = ends.end() - static_cast<ptrdiff_t>(but_groups);
+  const size_t count = ended[-1];
+  end_copies(thread, count);
+  ends.erase(ends.begin(), ended);
+  for (size_t& end : ends) end -= count;
+}
+
 void Races::fence(const RaceThread& t) {
   BlockClock& block = blocks_[t.block];
   block.released = t.block_meetings;

@@ -19,6 +19,7 @@ struct RaceThread {
   uint32_t block = 0, thread = 0, warp = 0;
   uint32_t block_meetings = 0, warp_meetings = 0;  // that it has been to
   std::vector<uint32_t*> copies = {};              // words that are being copied to shared memory
+  std::vector<size_t> copy_groups = {};            // numbers of them at the ends of groups
 };
 
 class Races {
@@ -29,6 +30,9 @@ class Races {
   void read_volatile(const RaceThread& t, uintptr_t at);
   void fence(const RaceThread& t);
   void met(RaceThread& t);  // with its block
+  // The thread has waited for its copies, or for those before the last groups.
+  void all_copied(RaceThread& thread);
+  void copied(RaceThread& thread, size_t but_groups);
   // Memory that is another's from now on.
   void forget(const void* from, size_t bytes);
   const std::string& found() const { return found_; }  // the first; "": none
@@ -49,6 +53,7 @@ class Races {
     uint32_t released = 0;
   };
   static void join(Clock& to, const Clock& from);
+  void end_copies(RaceThread& thread, size_t count);
   bool ordered(const Access& before, const Access& now);
   void report(const Access& before, bool wrote, const Access& now, bool writes, uintptr_t at);
 

@@ -7,6 +7,7 @@
 #include "cuda/device/prelude.h"
 
 #include "cuda/device/followers.h"
+#include "cuda/device/product_head.h"
 #include "cuda/device/product_tiles.h"
 
 namespace dyc::cuda {
@@ -22,7 +23,7 @@ struct FewWork {
   int quad, share, j0;  // quad of rows
   uint32_t i0;
   DYC_INLINE FewWork(const Product& p, uint32_t tile) {
-    const auto t = static_cast<int>(threadIdx.x), warp = static_cast<int>(kWarp);
+    const auto t = static_cast<int>(thread_now()), warp = static_cast<int>(kWarp);
     const auto high = static_cast<uint32_t>((p.m + kFewRows - 1) / kFewRows);  // tiles above each other
     quad = AInner ? t % kBlockWarps : t / warp;
     share = AInner ? t / kBlockWarps : t % warp;
@@ -103,7 +104,7 @@ DYC_INLINE void write_few(const Product& p, const FewWork<AInner>& w, float* mem
       for (int u = 0; u < kRowsEach; ++u)
         memory[(w.share / of_part * N + j) * kFewRows + w.quad * kRowsEach + u] = sum[j][u];
   __syncthreads();
-  for (int e = static_cast<int>(threadIdx.x); e < kFewRows * N; e += kBlock) {
+  for (int e = static_cast<int>(thread_now()); e < kFewRows * N; e += kBlock) {
     const int64_t i = int64_t{w.i0} + e % kFewRows, j = w.j0 + e / kFewRows;
     if (i >= p.m || j >= p.n) continue;
     float all[parts];
@@ -117,42 +118,46 @@ DYC_INLINE void write_few(const Product& p, const FewWork<AInner>& w, float* mem
 
 // Each thread goes on with the elements that it wrote.
 template <bool AInner>
-DYC_INLINE void follow_few(const Product& p, uint32_t tile) {
+DYC_INLINE void follow_few(const ProductHead& head, const Product& p, uint32_t tile) {
   const FewWork<AInner> w(p, tile);  // again: it takes no registers before
   const int left = static_cast<int>(p.n) - w.j0, columns = left < kFewColumns ? left : kFewColumns;
+  const Follower* const followers = head.wait_for_followers();
   DYC_UNROLL(1)
   for (int e = static_cast<int>(thread_now()); e < kFewRows * columns; e += kBlock) {
     MadeElements<1> made{{int64_t{w.i0} + e % kFewRows}, {w.j0 + e / kFewRows}, {}};
     if (made.i[0] >= p.m) continue;
     made.value[0] = column(p.c, made.j[0])[made.i[0]];
-    follow<AInner, !AInner>(p, made);
+    follow<AInner, !AInner>(followers, p.follower_count, made);
   }
 }
 
 template <bool AInner, int N>
-__device__ void few_tile(const Term* term, const Product& p, const FewWork<AInner>& w, float* memory) {
+__device__ void few_tile(ProductHead& head, uint32_t first, const Product& p, const FewWork<AInner>& w,
+                         float* memory) {
   float sum[N][kRowsEach] = {};
   DYC_UNROLL(1)
-  for (uint32_t left = terms_at_once<!AInner>(p); left > 0; --left, ++term) add_few_term(p, *term, w, sum);
+  for (uint32_t k = first, end = first + terms_at_once<!AInner>(p); k < end; ++k)
+    add_few_term(p, head.term(k), w, sum);
   write_few(p, w, memory, sum);
 }
 
 // memory: kFewFloats of the block's.
 template <bool AInner>
-__device__ void run_few_columns(const LaunchArgs& r, float* memory) {
-  const Products& all = extra_of<Products>(r);
-  for (uint32_t tile = blockIdx.x, term = 0; tile < all.tiles;) {
-    const Product& p = product_of(all, tile);
+__device__ void run_few_columns(const Products* record, float* memory) {
+  ProductHead& head = read_head(record);
+  for (uint32_t tile = blockIdx.x, term = 0; tile < head.all().tiles;) {
+    const Product& p = head.product(tile);
+    if (term == 0) head.fetch_followers(p);
     const FewWork<AInner> w(p, tile - p.tile);
-    const Term* const first = in_device_memory(all.terms) + p.first + term;
+    const uint32_t first = p.first + term;
     const auto columns = static_cast<int>(p.n) - w.j0;
-    if (columns == 1) few_tile<AInner, 1>(first, p, w, memory);
-    else if (columns == 2) few_tile<AInner, 2>(first, p, w, memory);
-    else if (columns <= 4) few_tile<AInner, 4>(first, p, w, memory);
-    else few_tile<AInner, kFewColumns>(first, p, w, memory);
+    if (columns == 1) few_tile<AInner, 1>(head, first, p, w, memory);
+    else if (columns == 2) few_tile<AInner, 2>(head, first, p, w, memory);
+    else if (columns <= 4) few_tile<AInner, 4>(head, first, p, w, memory);
+    else few_tile<AInner, kFewColumns>(head, first, p, w, memory);
     term += terms_at_once<!AInner>(p);
     if (!AInner && term < p.terms) continue;
-    if (p.follower_count) follow_few<AInner>(p, tile - p.tile);
+    if (p.follower_count) follow_few<AInner>(head, p, tile - p.tile);
     tile += gridDim.x;
     term = 0;
   }
@@ -161,7 +166,7 @@ __device__ void run_few_columns(const LaunchArgs& r, float* memory) {
 template <bool AInner>
 __global__ void __launch_bounds__(kBlock, 2) few_columns(const LaunchArgs* args) {
   DYC_SHARED(float, memory, kFewFloats);
-  run_few_columns<AInner>(*args, memory);
+  run_few_columns<AInner>(products_of(args), memory);
 }
 
 }  // namespace dyc::cuda

@@ -8,6 +8,7 @@
 #include "cuda/device/prelude.h"
 
 #include "cuda/device/followers.h"
+#include "cuda/device/product_head.h"
 #include "cuda/device/product_tiles.h"
 #include "cuda/device/tensor_cores.h"
 
@@ -145,7 +146,9 @@ DYC_INLINE void write_rows(const Product& p, int64_t i, int64_t j, Four sum) {
 
 // What follows the thread's elements, which it has written.
 template <bool Forward, class Sums>
-DYC_INLINE void follow_large(const Product& p, int64_t i0, int64_t j0, const Sums& sums) {
+DYC_INLINE void follow_large(const ProductHead& head, const Product& p, int64_t i0, int64_t j0,
+                             const Sums& sums) {
+  const Follower* const followers = head.wait_for_followers();
   DYC_UNROLL(1)
   for (int f = 0; f < 8; ++f) {
     MadeElements<4> made;
@@ -155,29 +158,30 @@ DYC_INLINE void follow_large(const Product& p, int64_t i0, int64_t j0, const Sum
       made.j[u] = i + u < p.m && j < p.n ? j : -1;
       made.value[u] = made.j[u] < 0 ? 0.f : column(p.c, j)[i + u];
     }
-    follow<Forward, !Forward>(p, made);
+    follow<Forward, !Forward>(followers, p.follower_count, made);
   }
 }
 
 // memory: kLargeFloats of the block's.
 template <bool AInner, bool BInner, class Sums = LargeSums>
-__device__ void run_large_product(const LaunchArgs& r, float* memory) {
+__device__ void run_large_product(const Products* record, float* memory) {
   constexpr bool one_by_one = !AInner && !BInner;
-  const Products& all = extra_of<Products>(r);
-  for (uint32_t tile = blockIdx.x; tile < all.tiles; tile += gridDim.x) {
-    const Product& p = product_of(all, tile);
+  ProductHead& head = read_head(record);
+  for (uint32_t tile = blockIdx.x; tile < head.all().tiles; tile += gridDim.x) {
+    const Product& p = head.product(tile);
+    if constexpr (!BInner) head.fetch_followers(p);
     const uint32_t high = static_cast<uint32_t>((p.m + kHigh - 1) / kHigh);  // tiles above each other
     const int64_t i0 = int64_t{(tile - p.tile) % high} * kHigh, j0 = int64_t{(tile - p.tile) / high} * kWide;
     uint32_t k = p.first;
     do {
       Sums sums;
       for (const uint32_t end = k + terms_at_once<one_by_one>(p); k < end; ++k)
-        add_large<AInner, BInner>(p, in_device_memory(all.terms)[k], i0, j0, memory, sums);
+        add_large<AInner, BInner>(p, head.term(k), i0, j0, memory, sums);
       sums.place(thread_now());
       DYC_UNROLL(8)  // or the sums would be in memory
       for (int f = 0; f < 8; ++f) write_rows(p, i0 + sums.row(f), j0 + sums.column(f), sums.at[f]);
       if constexpr (!BInner)
-        if (p.follower_count && k == p.first + p.terms) follow_large<AInner>(p, i0, j0, sums);
+        if (p.follower_count && k == p.first + p.terms) follow_large<AInner>(head, p, i0, j0, sums);
     } while (one_by_one && k < p.first + p.terms);
   }
 }
@@ -185,7 +189,7 @@ __device__ void run_large_product(const LaunchArgs& r, float* memory) {
 template <bool AInner, bool BInner, class Sums = LargeSums>
 __global__ void __launch_bounds__(kBlock, 2) large_product(const LaunchArgs* args) {
   DYC_SHARED(float, memory, kLargeFloats);
-  run_large_product<AInner, BInner, Sums>(*args, memory);
+  run_large_product<AInner, BInner, Sums>(products_of(args), memory);
 }
 
 }  // namespace dyc::cuda

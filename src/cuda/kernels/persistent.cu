@@ -6,6 +6,7 @@
 #include "cuda/device/grid.h"
 #include "cuda/abi/persistent.h"
 #include "cuda/device/persistent_product.h"
+#include "cuda/device/product_head.h"
 #include "cuda/device/worker.h"
 
 #include "cuda/kernels/elementwise.cu"
@@ -22,12 +23,9 @@ namespace dyc::cuda {
 // the grid empties the cache, and each load after it takes as long as a small step. They are copied while
 // steps before run: arguments one step ahead, records two.
 template <class T>
-constexpr uint32_t kWords = sizeof(T) / sizeof(uint64_t);
-template <class T>
 DYC_INLINE void copy_ahead(uint64_t* to, const T* what) {
   static_assert(kWords<T> * sizeof(uint64_t) == sizeof(T));
-  const auto* const from = reinterpret_cast<const uint64_t*>(what);
-  for (uint32_t i = threadIdx.x; i < kWords<T>; i += blockDim.x) copy_async(to + i, from + i);
+  copy_words(to, what, kWords<T>);
 }
 constexpr uint32_t kRecords = 3;  // of this step and the two after it
 
@@ -67,9 +65,10 @@ __device__ void run_steps(const PersistentArgs& given, Load load, Run run) {
 constexpr int kernel_floats(uint32_t kernel_id) {
   if (kernel_id < dyc::kOps * kPasses) return 0;
   const uint32_t other = kernel_id - dyc::kOps * kPasses;
-  if (other <= kProductDyx) return kProductFloats;
+  if (other <= kProductDyx) return kProductFloats<kTile>;
   if (other <= kLargeProductDyx) return kLargeFloats;
-  return other <= kFewColumnsWdy ? kFewFloats : 0;
+  if (other <= kFewColumnsWdy) return kFewFloats;
+  return other <= kSmallProductDyx ? kProductFloats<kSmallTile> : 0;
 }
 template <uint32_t... kernel_ids>
 constexpr int most_floats() {
@@ -83,14 +82,23 @@ __device__ void run_kernel(const LaunchArgs& r, const Worker& w, float* memory) 
   if constexpr (kernel_id >= dyc::kOps * kPasses) {
     constexpr uint32_t other = kernel_id - dyc::kOps * kPasses;
     static_assert(other <= kLastPersistent);
-    if constexpr (other == kProductWx) run_product<true, false>(r, memory);
-    else if constexpr (other == kProductWdy) run_product<false, false>(r, memory);
-    else if constexpr (other == kProductDyx) run_product<true, true>(r, memory);
-    else if constexpr (other == kLargeProductWx) run_large_product<true, false>(r, memory);
-    else if constexpr (other == kLargeProductWdy) run_large_product<false, false>(r, memory);
-    else if constexpr (other == kLargeProductDyx) run_large_product<true, true>(r, memory);
-    else if constexpr (other == kFewColumnsWx) run_few_columns<true>(r, memory);
-    else if constexpr (other == kFewColumnsWdy) run_few_columns<false>(r, memory);
+    if constexpr (other == kProductWx) run_product<true, false, kTile>(&extra_of<Products>(r), memory);
+    else if constexpr (other == kProductWdy) run_product<false, false, kTile>(&extra_of<Products>(r), memory);
+    else if constexpr (other == kProductDyx) run_product<true, true, kTile>(&extra_of<Products>(r), memory);
+    else if constexpr (other == kLargeProductWx)
+      run_large_product<true, false>(&extra_of<Products>(r), memory);
+    else if constexpr (other == kLargeProductWdy)
+      run_large_product<false, false>(&extra_of<Products>(r), memory);
+    else if constexpr (other == kLargeProductDyx)
+      run_large_product<true, true>(&extra_of<Products>(r), memory);
+    else if constexpr (other == kFewColumnsWx) run_few_columns<true>(&extra_of<Products>(r), memory);
+    else if constexpr (other == kFewColumnsWdy) run_few_columns<false>(&extra_of<Products>(r), memory);
+    else if constexpr (other == kSmallProductWx)
+      run_product<true, false, kSmallTile>(&extra_of<Products>(r), memory);
+    else if constexpr (other == kSmallProductWdy)
+      run_product<false, false, kSmallTile>(&extra_of<Products>(r), memory);
+    else if constexpr (other == kSmallProductDyx)
+      run_product<true, true, kSmallTile>(&extra_of<Products>(r), memory);
     else if constexpr (other == kPersistentProduct) run_persistent_product(r);
     else if constexpr (other == kAddFew) run_add_few(r, w);
     else if constexpr (other == kAddMany) run_add_many(r, w);

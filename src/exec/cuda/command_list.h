@@ -72,6 +72,7 @@ class CommandList {
   void gemm(const cuda::Gemm& product);  // by the library
   size_t size() const { return commands_.size(); }
   uint32_t most_blocks() const { return device_.most_blocks(); }
+  uint32_t processors() const { return device_.backend().limits().processors; }
 
   // ---- notes on the last launch, for persistent kernels
   bool keeps_weights() const;  // false: they are of no use

@@ -49,6 +49,12 @@ cuda::KernelName name_of(uint32_t kernel_id) {
       return {"matmul", "product<false, false>"};
     case cuda::kProductDyx:
       return {"matmul", "product<true, true>"};
+    case cuda::kSmallProductWx:
+      return {"matmul", "product<true, false, kSmallTile>"};
+    case cuda::kSmallProductWdy:
+      return {"matmul", "product<false, false, kSmallTile>"};
+    case cuda::kSmallProductDyx:
+      return {"matmul", "product<true, true, kSmallTile>"};
     case cuda::kLargeProductWx:
     case cuda::kLargeProductWdy:
     case cuda::kLargeProductDyx:

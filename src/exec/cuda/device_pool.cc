@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/abi/products.h"
 #include "exec/cuda/tuning.h"
 
 namespace dyc {
@@ -42,7 +43,7 @@ UploadPool::Allocation UploadPool::take(size_t bytes) {
     c.size = std::max({size, chunks_.empty() ? 0 : 2 * chunks_.back().size, kFirstChunk});
     c.host = std::make_unique<char[]>(c.size);
     c.memory = std::make_unique<DeviceMemory>(backend_, "launch records");
-    c.memory->reserve(c.size, 0);
+    c.memory->reserve(c.size + cuda::kHeadBytes, 0);  // kernels may read so much more than they need
     chunks_.push_back(std::move(c));
   }
   Chunk& c = chunks_.back();

@@ -135,7 +135,7 @@ bool ProductFollowers::is_whole(FollowedColumns& t) const {
   }
   const ProductLaunch& launch = launches_.at(t.launch).launch;
   return next == launch.products[t.product].n && (launch.partial.empty() || !launch.partial[t.product]) &&
-         launches_.followers(t.launch, t.product).size() < kMostFollowers;
+         launches_.followers(t.launch, t.product).size() < cuda::kMostFollowers;
 }
 
 // Sets last_. Backward the last product that adds to it. A value is mostly of the column after the one that

@@ -9,23 +9,58 @@
 namespace dyc {
 
 Command ProductLaunches::add(size_t command, ProductLaunch launch, bool needs_grid_sync) {
-  const auto products = list_.array<cuda::Product>(launch.products.size());
-  std::copy(launch.products.begin(), launch.products.end(), products.host);
-  all_.push_back({command, std::move(launch), products.host});
-  return command_of(all_.back().launch, products.device, needs_grid_sync);
+  cuda::Product* products;
+  const Command made = command_of(launch, needs_grid_sync, &products);
+  all_.push_back({command, std::move(launch), products});
+  return made;
 }
 
-Command ProductLaunches::command_of(const ProductLaunch& launch, const cuda::Product* products,
-                                    bool needs_grid_sync) {
+namespace {
+
+// Where tiles of kTile leave half of the multiprocessors idle, four times as many small ones do more at once.
+bool takes_small_tiles(const ProductLaunch& launch, uint32_t processors) {
+  return launch.variant == cuda::MatmulVariant::middle && 2 * launch.tiles <= processors;
+}
+
+uint32_t number_tiles(cuda::Product* products, uint32_t count, int64_t side) {
+  uint32_t tiles = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    products[i].tile = tiles;
+    tiles += static_cast<uint32_t>((products[i].m + side - 1) / side * ((products[i].n + side - 1) / side));
+  }
+  return tiles;
+}
+
+constexpr uint32_t kSmallFromMiddle = cuda::kSmallProductWx - cuda::kProductWx;
+
+}  // namespace
+
+Command ProductLaunches::command_of(const ProductLaunch& launch, bool needs_grid_sync,
+                                    cuda::Product** products) {
   const auto count = static_cast<uint32_t>(launch.products.size());
-  const cuda::Products all{products, list_.put(launch.terms), count, launch.tiles,
-                           cuda::tiles_of_each(launch.products.data(), count, launch.tiles)};
-  cuda::LaunchArgs args;
-  args.count = all.count;
-  args.extra = list_.put(&all, 1);
-  return {launch.kernel_id, std::min(launch.tiles, list_.most_blocks()),
-          needs_grid_sync,  list_.put(&args, 1),
-          nullptr,          0};
+  const auto record = list_.array<char>(cuda::record_bytes(count, launch.terms.size()));
+  const size_t first = cuda::kProductsAt + sizeof(cuda::Products),
+               end = first + count * sizeof(cuda::Product);
+  const auto to = new (record.host + first) cuda::Product[count];
+  std::copy(launch.products.begin(), launch.products.end(), to);
+  std::uninitialized_copy(launch.terms.begin(), launch.terms.end(),
+                          reinterpret_cast<cuda::Term*>(record.host + end));
+  const bool small = takes_small_tiles(launch, list_.processors());
+  const uint32_t tiles = small ? number_tiles(to, count, cuda::kSmallTile) : launch.tiles;
+  const auto* const all = new (record.host + cuda::kProductsAt)
+      cuda::Products{reinterpret_cast<const cuda::Product*>(record.device + first),
+                     reinterpret_cast<const cuda::Term*>(record.device + end), count, tiles,
+                     cuda::tiles_of_each(to, count, tiles)};
+  auto* const args = new (record.host) cuda::LaunchArgs;
+  args->count = all->count;
+  args->extra = record.device + cuda::kProductsAt;
+  if (products) *products = to;
+  return {launch.kernel_id + (small ? kSmallFromMiddle : 0),
+          std::min(tiles, list_.most_blocks()),
+          needs_grid_sync,
+          record.device,
+          nullptr,
+          0};
 }
 
 void ProductLaunches::Open::append(const ProductLaunch& from) {
@@ -145,7 +180,7 @@ Command ProductLaunches::add_at_once(size_t first, size_t end, bool needs_grid_s
     all.tiles += all_[i].launch.tiles;
   }
   spared_[static_cast<size_t>(all.variant)] += end - first - 1;
-  return command_of(all, list_.put(all.products), needs_grid_sync);
+  return command_of(all, needs_grid_sync);
 }
 
 std::vector<Command> ProductLaunches::joined(const std::vector<Command>& commands) {
@@ -153,8 +188,7 @@ std::vector<Command> ProductLaunches::joined(const std::vector<Command>& command
   std::vector<Open> open;  // since the last wait
   const auto close = [&] {
     for (const Open& o : open)
-      if (o.all)
-        joined[o.place] = command_of(*o.all, list_.put(o.all->products), joined[o.place].needs_grid_sync);
+      if (o.all) joined[o.place] = command_of(*o.all, joined[o.place].needs_grid_sync);
     open.clear();
   };
   std::fill(std::begin(spared_), std::end(spared_), 0);

@@ -71,7 +71,8 @@ class ProductLaunches {
     std::optional<ProductLaunch> all;  // of several
     void append(const ProductLaunch& from);
   };
-  Command command_of(const ProductLaunch& launch, const cuda::Product* products, bool needs_grid_sync);
+  // Its products are set where the record is, in host memory, to be uploaded.
+  Command command_of(const ProductLaunch& launch, bool needs_grid_sync, cuda::Product** products = nullptr);
   size_t end_of_adding(size_t first, const std::vector<Command>& commands) const;
   Command add_at_once(size_t first, size_t end, bool needs_grid_sync);
   CommandList& list_;

@@ -54,7 +54,6 @@ constexpr size_t kOccupancyAnswers = 64;     // of the driver, remembered per ke
 // ---- launches that are part of others
 constexpr size_t kAddedAtOnce = 32;     // products: each is compared with all before it
 constexpr size_t kRecentProducts = 64;  // among which the one is looked for that an element-wise op reads
-constexpr size_t kMostFollowers = 24;   // of a product: their descriptions are read one after the other
 constexpr size_t kLinkFloats = 1024;  // of an instance: more would keep its block busy while others are idle
 
 // ---- weights kept in shared memory
