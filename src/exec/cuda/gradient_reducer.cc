@@ -1,6 +1,8 @@
 #include "exec/cuda/gradient_reducer.h"
 
+#include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "cuda/abi/products.h"
 #include "exec/cuda/tuning.h"
@@ -13,10 +15,14 @@ namespace {
 std::vector<uint32_t> sorted(const std::vector<GradientRange>& ranges) {
   std::vector<uint32_t> order(ranges.size());
   std::iota(order.begin(), order.end(), 0u);
-  const auto lower = [&](uint32_t a, uint32_t b) {
-    return ranges[a].at != ranges[b].at ? ranges[a].at < ranges[b].at : a < b;
-  };
-  if (!std::is_sorted(order.begin(), order.end(), lower)) std::sort(order.begin(), order.end(), lower);
+  const auto lower = [](const GradientRange& a, const GradientRange& b) { return a.at < b.at; };
+  if (std::is_sorted(ranges.begin(), ranges.end(), lower)) return order;
+  // Pairs, so that a comparison does not read through a number.
+  std::vector<std::pair<int64_t, uint32_t>> keys;
+  keys.reserve(ranges.size());
+  for (const uint32_t i : order) keys.emplace_back(ranges[i].at, i);
+  std::sort(keys.begin(), keys.end());
+  std::transform(keys.begin(), keys.end(), order.begin(), [](const auto& key) { return key.second; });
   return order;
 }
 
