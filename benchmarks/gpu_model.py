@@ -40,7 +40,7 @@ CONSTANTS: dict[str, float] = {
     "step": 1.3,  # * m a step of a persistent kernel: dependent loads before the first operation
     "barrier": 1.3,  # all blocks wait for each other
     "product": 2.7,  # * m a product of few columns, beyond `kernel`: both together
-    "middle_product": 22.0,  # m one of 17 to some hundred columns: it fills few of the processors
+    "middle_product": 13.0,  # m one of 17 to some hundred columns: it fills few of the processors
     "kept_product": 4.3,  # * m the same in a persistent kernel, with its weights on chip, and a `barrier`
     "elements": 0.3,  # an element-wise step, beyond `kernel`
     "follower": 0.4,  # an element-wise step in the launch of a product: dependent loads, operations
