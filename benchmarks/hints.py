@@ -2,7 +2,8 @@
 
 Each program trains in two processes, without hints and with them, that take turns in short slices over
 the same batches. Printed are the ratios of both, by the clock and by processor time, and their geometric
-means. The first losses of both must be the same bits.
+means. `most` is what would be gained if recording took no time, nor the script's own Python: the time without
+hints over that in plans and kernels. The first losses of both must be the same bits.
 
 With --coverage: which share of the ops were recorded by hints (regions, walks, memos), which by steps of
 builders outside of these, and what kept the rest out. Programs may be scripts there, with their arguments:
@@ -49,6 +50,12 @@ def measure(program: str, hidden: int, args: argparse.Namespace) -> Measured:
 def gain(row: Measured, clock: str) -> float | None:
     off, hinted = row.median("off", clock), row.median("eager", clock)
     return hinted / off if off and hinted else None
+
+
+def most(row: Measured) -> float | None:
+    """The gain where only plans and kernels would take time."""
+    computing = row.median("off", "computing")
+    return 1 / computing if computing else None
 
 
 def coverage(program: str, hidden: int, args: argparse.Namespace) -> dict[str, float]:
@@ -128,7 +135,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.coverage:
         return print_coverage(args)
-    print(f"{'program':20} {'hidden':>6} {'off/s':>9} {'hints/s':>9} {'gain':>6} {'cpu':>6}  losses")
+    heads = " ".join(f"{head:>6}" for head in ("gain", "cpu", "most"))
+    print(f"{'program':20} {'hidden':>6} {'off/s':>9} {'hints/s':>9} {heads}  losses")
     rows: list[dict[str, Any]] = []
     failed = False
     for hidden in args.hidden:
@@ -140,13 +148,12 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"  {side} failed: {error.splitlines()[-1]}", file=sys.stderr)
             rates = " ".join(f"{show(row.median(side), '9.0f'):>9}" for side in ("off", "eager"))
             wall, cpu = gain(row, "wall"), gain(row, "cpu")
+            figures = " ".join(f"{show(figure, '6.2f'):>6}" for figure in (wall, cpu, most(row)))
             losses = "equal" if same else "DIFFERENT"
-            print(
-                f"{program:20} {hidden:6} {rates} {show(wall, '6.2f')} {show(cpu, '6.2f')}  {losses}",
-                flush=True,
-            )
-            rows.append({"program": program, "hidden": hidden, "wall": wall, "cpu": cpu, "same": same})
-        for clock in ("wall", "cpu"):
+            print(f"{program:20} {hidden:6} {rates} {figures}  {losses}", flush=True)
+            rows.append({"program": program, "hidden": hidden, "wall": wall, "cpu": cpu, "most": most(row),
+                         "same": same})  # fmt: skip
+        for clock in ("wall", "cpu", "most"):
             gains = [row[clock] for row in rows if row["hidden"] == hidden and row[clock]]
             if gains:
                 print(f"hidden {hidden}, {clock}: geometric mean {mean(gains):.2f}, least {min(gains):.2f}")

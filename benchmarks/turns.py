@@ -24,6 +24,7 @@ class Measured:
     config: Any
     wall: dict[str, list[float]] = field(default_factory=dict)  # side -> instances/s of each slice
     cpu: dict[str, list[float]] = field(default_factory=dict)  # the same per second of processor time
+    computing: dict[str, list[float]] = field(default_factory=dict)  # side -> part of the time of each slice
     losses: dict[str, list[float]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
@@ -95,6 +96,7 @@ def take_turns(
             row.errors[side] = str(error)
             row.wall.pop(side, None)
             row.cpu.pop(side, None)
+            row.computing.pop(side, None)
             workers.pop(side).close()
 
     def start(worker: Worker) -> None:
@@ -106,6 +108,7 @@ def take_turns(
         result = worker.run(count, slice_ / 2)
         row.wall.setdefault(side, []).append(result["instances"] / result["seconds"])
         row.cpu.setdefault(side, []).append(result["instances"] / max(result["cpu"], 1e-9))
+        row.computing.setdefault(side, []).append(result["computing"] / result["seconds"])
 
     try:
         for side in starts:

@@ -3,7 +3,8 @@
 Runs under Python 3.8 too, where the original dynet lives (--reference). Protocol, one line each:
   at start   {"losses": [...], "startup": seconds}
   request    FIRST COUNT SECONDS     run batches FIRST .. FIRST+COUNT-1, again and again for SECONDS
-  answer     {"instances": n, "seconds": s, "cpu": s}     cpu: of all threads
+  answer     {"instances": n, "seconds": s, "cpu": s, "computing": s}     cpu: of all threads; computing: in
+             plans and kernels, as far as the library tells
 An empty request or the end of input ends the process.
 """
 
@@ -56,6 +57,13 @@ def make_batches(instances: list, size: int, most: int) -> list[list]:
     return [order[i : i + size] for i in range(0, len(order) - size + 1, size)][:most]
 
 
+def computing() -> float:
+    """Seconds that this process has spent in plans, forward and backward."""
+    core = getattr(sys.modules.get("dynet_compat"), "_core", None)
+    told = core.timing() if core else {}
+    return sum(told.get(part, 0.0) for part in ("plan", "forward", "backward"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("example", help="of examples/, written/ or programs.py, or of pairs/")
@@ -82,7 +90,7 @@ def main() -> None:
         first, count, limit = (float(item) for item in request.split())
         chosen = [batches[(int(first) + i) % len(batches)] for i in range(int(count))]
         instances_done = 0
-        start, cpu = time.perf_counter(), time.process_time()
+        start, cpu, computed = time.perf_counter(), time.process_time(), computing()
         while True:
             for batch in chosen:
                 if args.mode == "train":
@@ -94,7 +102,8 @@ def main() -> None:
             if seconds >= limit:
                 break
         cpu = time.process_time() - cpu
-        print(json.dumps({"instances": instances_done, "seconds": seconds, "cpu": cpu}), flush=True)
+        answer = {"instances": instances_done, "seconds": seconds, "cpu": cpu}
+        print(json.dumps({**answer, "computing": computing() - computed}), flush=True)
 
 
 if __name__ == "__main__":
