@@ -1,9 +1,45 @@
+#include <algorithm>
 #include <cstring>
 
 #include "base/thread_pool.h"
 #include "exec/cpu/cpu_executor.h"
 
 namespace dyc {
+
+namespace {
+
+// May threads share the nodes, as no two add to the same gradient? Large nodes are looked at wherever they
+// are.
+bool may_share_nodes(const LaunchReader& launches, const Launch& l) {
+  if (launches.distinct(l)) return true;
+  const Sig& sig = launches.graph().sig_number(l.sig);
+  if (!l.fixed_arity || !l.uniform || sig.size < kLargeNode || thread_pool().threads() == 1) return false;
+  struct AddedTo {
+    int64_t begin, end;
+    uint32_t node;
+  };
+  std::vector<AddedTo> targets;
+  for (uint32_t k = 0; k < l.n_operands; ++k) {
+    if (!launches.wanted(l, k)) continue;
+    const Operand& o = launches.operand(l, k);
+    if (o.kind == Operand::shared || o.kind == Operand::weight) return false;
+    for (uint32_t i = 0; i < l.count; ++i) {
+      const int64_t at = launches.argument(l, o, i);
+      targets.push_back({at, at + static_cast<int64_t>(sig.x[k]->size()), i});
+    }
+  }
+  std::sort(targets.begin(), targets.end(),
+            [](const AddedTo& a, const AddedTo& b) { return a.begin < b.begin; });
+  AddedTo last{};
+  for (const AddedTo& t : targets) {
+    if (t.begin >= last.end) last = t;
+    else if (t.node != last.node) return false;
+    else last.end = std::max(last.end, t.end);
+  }
+  return true;
+}
+
+}  // namespace
 
 void CpuExecutor::backward(NodeId root, const std::vector<uint8_t>& live,
                            const std::vector<uint32_t>& live_nodes) {
@@ -183,7 +219,7 @@ void CpuExecutor::back_unary(const Launch& l) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
     return;
   }
-  for_nodes(l, distinct(l), [&](size_t begin, size_t end) { back_range(l, begin, end); });
+  for_nodes(l, may_share_nodes(*this, l), [&](size_t begin, size_t end) { back_range(l, begin, end); });
 }
 
 void CpuExecutor::back_binary(const Launch& l) {
@@ -195,7 +231,7 @@ void CpuExecutor::back_binary(const Launch& l) {
     parallel_for(l.total, kFlatGrain, [&](size_t begin, size_t end) { back_tile(l, begin, end); });
     return;
   }
-  for_nodes(l, distinct(l), [&](size_t begin, size_t end) { back_range(l, begin, end); });
+  for_nodes(l, may_share_nodes(*this, l), [&](size_t begin, size_t end) { back_range(l, begin, end); });
 }
 
 // Nodes [begin, end) of a unary, binary or per-node launch, one after the other.
@@ -233,7 +269,7 @@ void CpuExecutor::back_range(const Launch& l, uint32_t begin, uint32_t end) {
 
 void CpuExecutor::back_per_node(const Launch& l) {
   if (op_info(l.op).meta->nondiff) return;
-  for_nodes(l, distinct(l), [&](size_t begin, size_t end) {
+  for_nodes(l, may_share_nodes(*this, l), [&](size_t begin, size_t end) {
     back_per_node_range(l, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
   });
 }

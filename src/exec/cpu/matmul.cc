@@ -204,7 +204,7 @@ void CpuExecutor::run_matmul_nodes(const Launch& l) {
       for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
         const int64_t inner = sig.x[k]->cols();
         factors_.push_back({argument_at(k, e), inner, {argument_at(k + 1, e), inner, nullptr}});
-        j.work += j.m * inner * j.n;
+        j.work += j.m * inner * std::max(j.n, kMatrixColumns);
       }
       j.factors = static_cast<uint32_t>(factors_.size()) - j.first;
       jobs_.push_back(j);
@@ -256,7 +256,7 @@ void CpuExecutor::back_matmul_nodes(const Launch& l) {
   int64_t work = 0, least = INT64_MAX;
   for (uint32_t i = 0; i < l.count; ++i) list_node_products(l, i);
   for (const NodeProduct& p : node_products_) {
-    work += p.m * p.k * p.n * ((p.dw != nullptr) + (p.dx != nullptr));
+    work += p.m * p.k * std::max(p.n, kMatrixColumns) * ((p.dw != nullptr) + (p.dx != nullptr));
     least = std::min(least, p.k);
   }
   const int64_t most = std::min({work / kParallelFlops, most_chunks(small_chunks(work)), least / kChunkRows});

@@ -20,6 +20,7 @@ constexpr uint32_t kPolledLaunches = 16;
 constexpr int64_t kPolledFloats = 64 * 1024;
 
 // ---- ops that compute node by node
+constexpr size_t kLargeNode = 1024;    // floats of a node that are worth looking at where they are
 constexpr uint32_t kFewArguments = 8;  // of a node, whose addresses are kept on the stack
 constexpr uint32_t kJoinedItems = 64;  // batch items of nodes that are computed as one
 
@@ -34,6 +35,7 @@ constexpr int64_t kManyWeights = 128 * 1024;  // floats; more do not stay in the
 constexpr int64_t kFewColumns = 24;           // threads share rows of products with fewer columns
 constexpr int64_t kReadColumns = 12,
                   kWideColumns = 32;         // columns worth reading a product's weights, many of them
+constexpr int64_t kMatrixColumns = 8;        // columns that take as long as reading a matrix of their own
 constexpr int64_t kByColumns = 32;           // columns from which threads share the columns of one product
 constexpr int64_t kChunkColumns = 16;        // columns of a chunk, at least: it reads all weights
 constexpr int64_t kChunkRows = 16;           // rows of W' dy of a chunk, at least: a cache line
