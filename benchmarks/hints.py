@@ -147,12 +147,11 @@ def main(argv: list[str] | None = None) -> int:
             for side, error in row.errors.items():
                 print(f"  {side} failed: {error.splitlines()[-1]}", file=sys.stderr)
             rates = " ".join(f"{show(row.median(side), '9.0f'):>9}" for side in ("off", "eager"))
-            wall, cpu = gain(row, "wall"), gain(row, "cpu")
-            figures = " ".join(f"{show(figure, '6.2f'):>6}" for figure in (wall, cpu, most(row)))
+            gained = {"wall": gain(row, "wall"), "cpu": gain(row, "cpu"), "most": most(row)}
+            figures = " ".join(f"{show(figure, '6.2f'):>6}" for figure in gained.values())
             losses = "equal" if same else "DIFFERENT"
             print(f"{program:20} {hidden:6} {rates} {figures}  {losses}", flush=True)
-            rows.append({"program": program, "hidden": hidden, "wall": wall, "cpu": cpu, "most": most(row),
-                         "same": same})  # fmt: skip
+            rows.append({"program": program, "hidden": hidden, **gained, "same": same})
         for clock in ("wall", "cpu", "most"):
             gains = [row[clock] for row in rows if row["hidden"] == hidden and row[clock]]
             if gains:

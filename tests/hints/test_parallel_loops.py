@@ -28,7 +28,6 @@ if not batch_map.possible():
 
 MODEL = """
 import random
-import re
 import sys
 import numpy as np
 import dynet_compat as dy
