@@ -310,6 +310,10 @@ API int cuEventSynchronize(Event* event) {
   }
   return 0;
 }
+API int cuEventQuery(Event* event) {
+  ENTER("cuEventQuery")
+  return event->done ? 0 : 600;
+}
 API int cuEventElapsedTime(float* milliseconds, Event* start, Event* end) {
   ENTER("cuEventElapsedTime")
   *milliseconds = static_cast<float>(1e-3 * (end->at - start->at));

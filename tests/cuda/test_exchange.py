@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from support import fake_gpu, nvrtc
 from support.emulated import passes
-from support.subject import IS_REFERENCE
+from support.subject import IS_REFERENCE, ON_DEVICE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="additions")
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
+on_the_cpu = pytest.mark.skipif(ON_DEVICE, reason="what the CPU answers; devices: test_exchange_on_device.py")
 
 
 def test_on_the_emulation() -> None:
@@ -44,6 +45,7 @@ class Strange:
         raise AssertionError("asked for")
 
 
+@on_the_cpu
 def test_arrays_of_a_gpu_are_refused(dy: Any) -> None:
     pc = dy.ParameterCollection()
     p, table = pc.add_parameters(3), pc.add_lookup_parameters((4, 3))
@@ -102,6 +104,7 @@ def test_dlpack_of_the_cpu(dy: Any) -> None:
         dy.inputTensor(Bare(A.astype(np.complex64)))
 
 
+@on_the_cpu
 def test_expressions_hand_themselves_out(dy: Any) -> None:
     y = dy.square(dy.inputTensor(A))
     taken = np.from_dlpack(y)
@@ -121,6 +124,7 @@ def test_expressions_hand_themselves_out(dy: Any) -> None:
     assert np.array_equal(np.from_dlpack(p.grad_as_tensor()), 2 * A)
 
 
+@on_the_cpu
 def test_torch(dy: Any) -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.arange(12, dtype=torch.float32).reshape(3, 4)
@@ -142,6 +146,7 @@ def test_torch(dy: Any) -> None:
         dy.inputTensor(tensor.requires_grad_())
 
 
+@on_the_cpu
 def test_cupy_asks_as_it_is_answered(dy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """CuPy's import needs no GPU, and its asarray() none before it has the array."""
     cupy = pytest.importorskip("cupy")

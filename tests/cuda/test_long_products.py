@@ -64,7 +64,7 @@ def run(text: str, *arguments: str, **settings: str) -> Any:
     environment = {
         **os.environ,
         "DYNET_COMPAT_DEVICE": "emulation",
-        "PYTHONPATH": str(ROOT / "tests"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]),
         **settings,
     }
     done = subprocess.run([sys.executable, "-c", text, *arguments], env=environment, capture_output=True,

@@ -90,6 +90,7 @@ constexpr uint32_t kSharedWithoutAsking = 48 << 10;  // dynamic shared memory th
   X(event_destroy, "cuEventDestroy_v2", Event event)                                                        \
   X(event_record, "cuEventRecord", Event event, Stream stream)                                              \
   X(event_wait, "cuEventSynchronize", Event event)                                                          \
+  X(event_query, "cuEventQuery", Event event)                                                               \
   X(event_elapsed, "cuEventElapsedTime", float* milliseconds, Event start, Event end)                       \
   X(memory_info, "cuMemGetInfo_v2", size_t* free, size_t* total)                                            \
   X(pointer_fact, "cuPointerGetAttribute", void* value, int attribute, Address memory)                      \
