@@ -120,7 +120,7 @@ void Replayer::finish(const Specialisation& s, uint32_t before) {
   for (const BuilderStep& step : s.steps) {
     nodes.resize(step.positions.size());
     for (size_t i = 0; i < nodes.size(); ++i) nodes[i] = s.trace->nodes()[step.positions[i]];
-    steps_.push_back(state_in(sources_.values.all[step.source])->b->core->add_step(e, nodes));
+    steps_.push_back(state_in(sources_.values.all[step.source])->b->core->add_step(e, nodes.data()));
   }
   if (s.n_shared) built_.assign(s.n_shared, nullptr);
 }

@@ -277,10 +277,10 @@ bool RnnBuilder::reads(Engine& engine, Step from, std::vector<NodeId>* out) {
   return true;
 }
 
-RnnBuilder::Step RnnBuilder::add_step(Engine& engine, const std::vector<NodeId>& nodes) {
+RnnBuilder::Step RnnBuilder::add_step(Engine& engine, const NodeId* nodes) {
   select(engine);
   Step step;
-  std::copy(nodes.begin(), nodes.end(), append(engine.graph, &step));
+  std::copy(nodes, nodes + width(), append(engine.graph, &step));
   return step;
 }
 
@@ -352,23 +352,32 @@ void RnnBuilder::check_rate(const char* call, float rate) const {
     throw ValueError(text(call, "(): expected a probability, 0 <= rate <= 1, got ", rate));
 }
 
-void RnnBuilder::change(const char* call, float* rate, float to) {
-  if (*rate == to) return;
+void RnnBuilder::change(const char* call, uint32_t rate, float to) {
+  if (rates_[rate] == to) return;
   refuse_inside_instance(call, "set it before batch_map()");
-  *rate = to;
-  changed();
+  if (known_settings_.size() == tuning::kSettings) known_settings_.clear();
+  if (known_settings_.empty()) known_settings_.push_back({rates_, settings_});
+  rates_[rate] = to;
+  const auto known = std::find_if(known_settings_.begin(), known_settings_.end(),
+                                  [this](const Settings& s) { return s.rates == rates_; });
+  if (known != known_settings_.end()) {
+    settings_ = known->number;
+    return;
+  }
+  settings_ = ++last_settings_;
+  known_settings_.push_back({rates_, settings_});
 }
 
 void RnnBuilder::set_dropout(float rate) {
   check_rate("set_dropout", rate);
-  for (uint32_t kind = 0; kind < shape_.masks; ++kind) change("set_dropout()", &rates_[kind], rate);
+  for (uint32_t kind = 0; kind < shape_.masks; ++kind) change("set_dropout()", kind, rate);
 }
 
 void RnnBuilder::set_dropouts(float rate, float rate_h) {
   check_rate("set_dropouts", rate);
   check_rate("set_dropouts", rate_h);
-  change("set_dropouts()", &rates_[0], rate);
-  change("set_dropouts()", &rates_[1], rate_h);
+  change("set_dropouts()", 0, rate);
+  change("set_dropouts()", 1, rate_h);
 }
 
 void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
@@ -377,7 +386,6 @@ void RnnBuilder::set_dropout_masks(Engine& engine, uint32_t batch) {
         "set_dropout_masks(): expected initial_state() of this builder before, in the current graph");
   if (batch == 0) throw ValueError("set_dropout_masks(): expected a batch size of at least 1, got 0");
   per_instance_->masks.clear();
-  changed();
   if (drops()) draw_masks(engine.graph, batch);
 }
 

@@ -1,5 +1,6 @@
 // Recurrent network builders: parameters of the cells, and recording of their steps into a graph.
 #pragma once
+#include <array>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -81,13 +82,16 @@ class RnnBuilder {
   // What a step from `from` would read but for parameters: the nodes of `from` and dropout masks, appended to
   // `nodes`. False where the step would do more than that.
   bool reads(Engine& engine, Step from, std::vector<NodeId>* nodes);
-  // Changes when the next step may record other ops than the last.
+  // The same number: the next step records what the last one did. Rates that are as they once were give the
+  // number that they gave then.
   uint32_t settings(Engine& engine) {
     select(engine);
     return settings_ * 2 + update();
   }
-  // A step of nodes recorded already: state_size() + 1.
-  Step add_step(Engine& engine, const std::vector<NodeId>& nodes);
+  // A step of nodes recorded already: width().
+  Step add_step(Engine& engine, const NodeId* nodes);
+  // Nodes of a step.
+  uint32_t width() const { return state_size() + 1; }
 
   bool drops() const { return rates_[0] > 0.f || rates_[1] > 0.f || rates_[2] > 0.f; }
   virtual void set_dropout(float rate);
@@ -137,15 +141,15 @@ class RnnBuilder {
   void check_rate(const char* call, float rate) const;
   bool update() const { return per_instance_->update; }
   // A rate is for all instances of batch_map: it cannot change inside one.
-  void change(const char* call, float* rate, float to);
-
-  void changed() { ++settings_; }
+  void change(const char* call, uint32_t rate, float to);
 
   const CellShape shape_;
   const BuilderSize size_;
   std::shared_ptr<Collection> collection_;
   std::vector<StoragePtr> storages_;
-  float rates_[3] = {0.f, 0.f, 0.f};  // of the kinds of masks
+  // Of the kinds of masks, and one that only this class has.
+  static constexpr uint32_t kOwnRate = 3;
+  std::array<float, kOwnRate + 1> rates_ = {};
 
  private:
   // What belongs to one instance of batch_map, or to no instance, in one graph.
@@ -182,7 +186,6 @@ class RnnBuilder {
   const NodeId* nodes(Step step) const {
     return per_graph_->steps.data() + static_cast<size_t>(step) * width();
   }
-  uint32_t width() const { return state_size() + 1; }
   NodeId* append(const Graph& g, Step* step);
   void record_set(Engine& engine, const NodeId* cells, const NodeId* h);
   void draw_masks(Graph& g, uint32_t batch);
@@ -219,7 +222,13 @@ class RnnBuilder {
   std::vector<CellTrace> traces_;      // the one used last is first
   std::vector<NodeId> read_, inputs_;  // what the current step reads; the same without duplicates
   std::vector<uint32_t> equals_;
-  uint32_t settings_ = 0;
+  // The rates that there were lately, with their numbers.
+  struct Settings {
+    std::array<float, kOwnRate + 1> rates;
+    uint32_t number;
+  };
+  std::vector<Settings> known_settings_;
+  uint32_t settings_ = 0, last_settings_ = 0;
   std::vector<std::unique_ptr<PerGraph>> graphs_;  // of the graphs there are, at least one
   PerGraph* per_graph_;                            // the one selected
   PerInstance* per_instance_;                      // and in it
@@ -247,7 +256,6 @@ class Gru : public RnnBuilder {
 
  private:
   NodeId drop_out(Graph& g, NodeId x) const;
-  float rate_ = 0.f;
 };
 
 // a = b + Wx x + Wh h' {4H}: i = s(a1), f = s(a2 + forget_bias), o = s(a3), g = tanh(a4);
@@ -292,9 +300,6 @@ class CompactLstm : public VanillaLstm {
 
  protected:
   NodeId weight(Graph& g, uint32_t layer, uint32_t which) override;
-
- private:
-  float noise_ = 0.f;
 };
 
 // The same with constant masks on Wx and Wh.

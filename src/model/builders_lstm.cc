@@ -127,14 +127,15 @@ CompactLstm::CompactLstm(const BuilderSize& size, const std::shared_ptr<Collecti
 void CompactLstm::set_weight_noise(float deviation) {
   if (!(deviation >= 0.f))
     throw ValueError(text("set_weightnoise(): expected a standard deviation >= 0, got ", deviation));
-  change("set_weightnoise()", &noise_, deviation);
+  change("set_weightnoise()", kOwnRate, deviation);
 }
 
 NodeId CompactLstm::weight(Graph& g, uint32_t layer, uint32_t which) {
   const NodeId w = p(g, layer, which);
-  if (noise_ == 0.f) return w;
+  const float noise = rates_[kOwnRate];
+  if (noise == 0.f) return w;
   const Dim dim = g.dim(w);
-  return g.binary(op_id<Add>, w, g.draw(DrawKind::normal, 0.f, noise_, dim));
+  return g.binary(op_id<Add>, w, g.draw(DrawKind::normal, 0.f, noise, dim));
 }
 
 SparseLstm::SparseLstm(const BuilderSize& size, const std::shared_ptr<Collection>& outer, bool layer_norm,

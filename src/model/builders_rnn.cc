@@ -34,12 +34,13 @@ Gru::Gru(const BuilderSize& size, const std::shared_ptr<Collection>& outer)
 
 void Gru::set_dropout(float rate) {
   check_rate("set_dropout", rate);
-  change("set_dropout()", &rate_, rate);
+  change("set_dropout()", kOwnRate, rate);
 }
 
 NodeId Gru::drop_out(Graph& g, NodeId x) const {
-  if (rate_ == 0.f) return x;
-  const float keep = 1.f - rate_;
+  const float rate = rates_[kOwnRate];
+  if (rate == 0.f) return x;
+  const float keep = 1.f - rate;
   const Dim dim = g.dim(x);
   const NodeId mask = g.draw(DrawKind::bernoulli, keep, 1.f / keep, dim);
   return g.binary(op_id<CMult>, x, mask);

@@ -15,6 +15,7 @@ constexpr size_t kStateShift = 208;
 
 // ---- builders and files
 constexpr size_t kCellTraces = 8;                // of a builder: steps of different kinds that it can replay
+constexpr size_t kSettings = 16;                 // of a builder that it knows by their rates
 constexpr size_t kTextBuffer = size_t{1} << 20;  // bytes of a text file that are read at a time
 
 }  // namespace dyc::tuning
