@@ -299,11 +299,14 @@ PyObject* own_initial_state;  // the function that the class has at first
 }  // namespace
 
 bool starts_plainly(PyObject* object) {
+  static PyObject* const name = PyUnicode_InternFromString("initial_state");
   if (Py_TYPE(object)->tp_getattro != attribute) return false;
-  const auto found = pybind11::reinterpret_steal<Object>(PyObject_GetAttrString(object, "initial_state"));
+  PyObject* found = PyObject_GetAttr(object, name);
   if (!found) PyErr_Clear();
-  return found && PyMethod_Check(found.ptr()) && PyMethod_GET_FUNCTION(found.ptr()) == own_initial_state &&
-         PyMethod_GET_SELF(found.ptr()) == object && builder_of(object)->core;
+  const bool own = found && PyMethod_Check(found) && PyMethod_GET_FUNCTION(found) == own_initial_state &&
+                   PyMethod_GET_SELF(found) == object;
+  Py_XDECREF(found);
+  return own && builder_of(object)->core;
 }
 
 namespace {
@@ -366,6 +369,10 @@ void add_lstms(pybind11::module_& m) {
 }  // namespace
 
 PyBuilder* builder_of(PyObject* object) {
+  if (Py_TYPE(object)->tp_getattro == attribute) {  // pybind11 would look its type up in two tables
+    const auto held = reinterpret_cast<pybind11::detail::instance*>(object)->get_value_and_holder();
+    if (held.holder_constructed()) return static_cast<PyBuilder*>(held.value_ptr());
+  }
   return pybind11::isinstance<PyBuilder>(object) ? pybind11::cast<PyBuilder*>(pybind11::handle(object))
                                                  : nullptr;
 }

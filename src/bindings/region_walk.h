@@ -101,6 +101,7 @@ class AssignedAttributes {
 };
 
 class MemoTable;
+class MemoReplay;
 class WalkLog;
 struct MemoFound;
 struct WalkMemo;
@@ -306,6 +307,7 @@ class Walker {
 
   Engine* engine_ = nullptr;
   std::unique_ptr<WalkLog> logs_;
+  std::unique_ptr<MemoReplay> replays_;
   WalkLog* log_ = nullptr;  // null: this walk is not written down
   PyObject* recording_ = nullptr;
   PyObject* globals_ = nullptr;

@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "bindings/builders.h"
-
 namespace dyc::py {
 
 void WalkLog::begin(Engine& engine, PyObject* const* args, size_t n, PyObject* globals, PyObject* builtins) {
@@ -14,7 +12,7 @@ void WalkLog::begin(Engine& engine, PyObject* const* args, size_t n, PyObject* g
   results_.clear();
   calls_.clear();
   uses_.clear();
-  walked_ = {engine.graph.size(), {}, {}};
+  walked_ = {engine.graph.size(), {}, {}, {}};
   drawn_ = 0;
   begin_reads(args, n, globals, builtins);
 }
@@ -191,7 +189,7 @@ void WalkLog::add_call(MemoStep step, PyObject* function, PyObject* names, const
 
 WalkLog::Mark WalkLog::mark() const {
   const WalkMemo& m = *memo_;
-  return {m.steps.size(), m.nodes.size(), m.words.size(), m.calls.size(), states_.size(), n_nodes(), drawn_};
+  return {m.steps.size(), m.nodes.size(), m.words.size(), m.calls.size(), m.n_states, n_nodes(), drawn_};
 }
 
 void WalkLog::walk(const Mark& before, PyObject* function, const std::vector<WalkValue>& args,
@@ -214,6 +212,8 @@ void WalkLog::walk(const Mark& before, PyObject* function, const std::vector<Wal
   forget(numbers_, before.made);
   forget(parameters_, before.made);
   forget(states_, before.states);
+  walked_.states.resize(before.states);
+  memo_->n_states = static_cast<uint32_t>(before.states);
   forget(calls_, before.calls);
   drawn_ = before.drawn;
   add_call({nullptr, 0, 0, 0, MemoStep::walk}, function, nullptr, args.data(), args.size(), made_by);
@@ -232,6 +232,23 @@ bool WalkLog::state_of(PyObject* state, uint32_t* number) {
   return true;
 }
 
+void WalkLog::add_state(PyObject* state, MemoNode nodes) {
+  auto* made = reinterpret_cast<PyRnnState*>(state);
+  RnnBuilder& builder = *made->b->core;
+  states_.emplace(state, memo_->n_states++);
+  walked_.states.push_back(
+      {nodes, builder.state_size(), builder.number, builder.settings(*engine_), builder.drops()});
+}
+
+// Numbers the nodes of a step, and returns the first number.
+MemoNode WalkLog::step_made(PyRnnState* from, RnnBuilder::Step step) {
+  RnnBuilder& builder = *from->b->core;
+  const NodeId* nodes = builder.nodes(*engine_, step);
+  const MemoNode first = n_nodes();
+  for (uint32_t i = 0; i < builder.width(); ++i) made(nodes[i]);
+  return first;
+}
+
 void WalkLog::start(PyObject* of, PyObject* state) {
   if (!is_on()) return;
   if (!known_.contains(of)) return give_up();
@@ -240,48 +257,42 @@ void WalkLog::start(PyObject* of, PyObject* state) {
   MemoStep step;
   step.kind = MemoStep::start;
   step.object = of;
-  add_step(step, {});
-  states_.emplace(state, static_cast<uint32_t>(states_.size()));
+  add_step(step, {memo_->n_states});
+  add_state(state, kNone);
 }
 
 void WalkLog::add_input(PyObject* from, WalkValue x, PyObject* state) {
   if (!is_on()) return;
-  MemoStep step;
-  step.kind = MemoStep::add_input;
-  uint32_t number;
-  if (!state_of(from, &number) || !add_nodes(&step, &x, 1)) return;
-  add_step(step, {number});
-  states_.emplace(state, static_cast<uint32_t>(states_.size()));
+  add_inputs(from, WalkNode::add_inputs, &x, 1, reinterpret_cast<PyRnnState*>(state)->step, {{state}});
 }
 
-void WalkLog::add_inputs(PyObject* from, uint32_t method, WalkValue xs, const std::vector<WalkValue>& all) {
+void WalkLog::add_inputs(PyObject* from, uint32_t method, WalkValue xs, RnnBuilder::Step first,
+                         const std::vector<WalkValue>& all) {
   if (!is_on()) return;
   std::vector<WalkValue> inputs;
   if (xs.result) inputs = xs.result->items;
   else
     for (Py_ssize_t i = 0; i < Py_SIZE(xs.object); ++i)
       inputs.push_back({PySequence_Fast_ITEMS(xs.object)[i]});
+  add_inputs(from, method, inputs.data(), inputs.size(), first, all);
+}
+
+void WalkLog::add_inputs(PyObject* from, uint32_t method, const WalkValue* inputs, size_t n,
+                         RnnBuilder::Step first, const std::vector<WalkValue>& all) {
   MemoStep step;
   step.kind = MemoStep::add_inputs;
   uint32_t number;
-  if (!state_of(from, &number) || !add_nodes(&step, inputs.data(), inputs.size())) return;
+  if (!state_of(from, &number) || !add_nodes(&step, inputs, n)) return;
   step.which = static_cast<uint16_t>(method);
-  add_step(step, {number});
+  add_step(step, {number, memo_->n_states});
   for (const WalkValue& each : all) {
-    if (each.result) made(each.result->id);
-    else states_.emplace(each.object, static_cast<uint32_t>(states_.size()));
+    const MemoNode nodes = step_made(reinterpret_cast<PyRnnState*>(from), first++);
+    if (each.object) add_state(each.object, nodes);
   }
 }
 
-void WalkLog::parts(PyObject* state, uint32_t method, const std::vector<WalkValue>& all) {
-  if (!is_on()) return;
-  MemoStep step;
-  step.kind = MemoStep::parts;
-  uint32_t number;
-  if (!state_of(state, &number)) return;
-  step.which = static_cast<uint16_t>(method);
-  add_step(step, {number, static_cast<uint32_t>(all.size())});
-  for (const WalkValue& each : all) made(each.result->id);
+void WalkLog::parts(PyObject* state) {
+  if (is_on() && !states_.contains(state)) give_up();
 }
 
 void WalkLog::reads_of_state(const Guard& guard, PyObject* state) {

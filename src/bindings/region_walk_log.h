@@ -1,6 +1,7 @@
 // Writes a walk down (region_walk_memo.h) while it goes on: what it records, and what it returns.
 // WalkLog has 28 methods: one for each kind of step.
 #pragma once
+#include "bindings/builders.h"
 #include "bindings/region_walk_reads.h"
 #include "bindings/region_walk_stretches.h"
 
@@ -21,9 +22,11 @@ class WalkLog : public WalkReads {
   void call(PyObject* function, PyObject* names, const WalkValue* args, size_t n, WalkValue made);
   void start(PyObject* builder, PyObject* state);
   void add_input(PyObject* from, WalkValue x, PyObject* state);
-  // `all`: states, or what the sequence puts out.
-  void add_inputs(PyObject* from, uint32_t method, WalkValue xs, const std::vector<WalkValue>& all);
-  void parts(PyObject* state, uint32_t method, const std::vector<WalkValue>& all);
+  // `first`: of the steps; `all`: states, or what the sequence puts out.
+  void add_inputs(PyObject* from, uint32_t method, WalkValue xs, RnnBuilder::Step first,
+                  const std::vector<WalkValue>& all);
+  // It is asked for nodes, which the step that made it has made.
+  void parts(PyObject* state);
 
   // ---- calls that draw random numbers: a replay walks them
   struct Mark {
@@ -55,6 +58,10 @@ class WalkLog : public WalkReads {
   MemoNode n_nodes() const { return static_cast<MemoNode>(walked_.made.size()); }
   void made(NodeId id);
   bool state_of(PyObject* state, uint32_t* number);
+  void add_inputs(PyObject* from, uint32_t method, const WalkValue* inputs, size_t n, RnnBuilder::Step first,
+                  const std::vector<WalkValue>& all);
+  void add_state(PyObject* state, MemoNode nodes);
+  MemoNode step_made(PyRnnState* from, RnnBuilder::Step step);
   bool arithmetic_step(MemoStep::Kind kind, uint32_t which, const WalkValue* operands, size_t n, float number,
                        NodeId id);
   MemoValue value(WalkValue v, bool is_last, int depth = 0);

@@ -7,7 +7,7 @@
 //
 //   MemoTable.look(arguments) -> reads are as before: inputs -> steps: nodes -> results
 //
-// Steps that record one after the other, without a builder or a call between, are joined to a trace.
+// Steps that record one after the other, without a call between, are joined to a trace.
 //
 // A memo keeps nothing of the script alive but numbers and text. Each object that it looks at is an argument,
 // or was just read from one that it had looked at, so it is alive.
@@ -88,10 +88,10 @@ struct MemoStep {
     parameter,   // the node of parameters [object]
     call,        // of a function of the API [object; words: which of WalkMemo::calls]
     walk,        // of a function of the script [object; words: which of WalkMemo::calls]
-    start,       // of a sequence [object: builder]
-    add_input,   // to a state [words: state]
-    add_inputs,  // [words: state; which: method]
-    parts,       // of a state [words: state, how many; which: method]
+    start,       // of a sequence [object: builder; words: the state that it makes]
+    add_inputs,  // to a state [words: state, the first one that it makes; which: method]
+    recorded,    // the same, whose nodes a stretch made [nodes: of the steps; words also: number of the
+                 // builder, its settings]
     reads        // what a step from the state reads [words: state, how many; object: guard of a region]
   };
   const void* object = nullptr;
@@ -168,7 +168,8 @@ struct WalkMemo {
   std::vector<Use> uses;
   std::vector<Owned> kept;  // numbers, text, names and functions of the API
   PyObject *globals = nullptr, *builtins = nullptr;
-  int depth = 0;                       // calls inside one another
+  int depth = 0;  // calls inside one another
+  uint32_t n_states = 0;
   uint32_t failures = 0, misfits = 0;  // since it was written down; of all with these arguments
 };
 

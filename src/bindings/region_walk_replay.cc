@@ -59,19 +59,19 @@ bool MemoReplay::reads_entries(PyObject* base, const MemoRead& r) {
 
 bool MemoReplay::reads_function(PyObject* base, const MemoRead& r) {
   PyObject* defaults = PyFunction_GET_DEFAULTS(base);
-  const WalkMemo::Code& known = memo_.codes[r.type];
+  const WalkMemo::Code& known = memo_->codes[r.type];
   PyObject* code = reinterpret_cast<PyWeakReference*>(known.code.get())->wr_object;
   if (code == Py_None || find_program(code) != known.program || is_monitored(code)) return false;
   return code == r.object && PyFunction_GET_CODE(base) == r.object &&
-         PyFunction_GET_GLOBALS(base) == memo_.globals_of[r.n] &&
-         (defaults ? defaults : Py_None) == memo_.keys[r.key] && function_builtins(base) == memo_.builtins;
+         PyFunction_GET_GLOBALS(base) == memo_->globals_of[r.n] &&
+         (defaults ? defaults : Py_None) == memo_->keys[r.key] && function_builtins(base) == memo_->builtins;
 }
 
 bool MemoReplay::reads_attribute(PyObject* base, const MemoRead& r) {
-  const WalkMemo::Type& type = memo_.types[r.base_type];
+  const WalkMemo::Type& type = memo_->types[r.base_type];
   if (type.version && type_version(type.type) != type.version) return false;
   if (r.kind == MemoRead::constructor) return true;
-  PyObject* key = memo_.keys[r.key];
+  PyObject* key = memo_->keys[r.key];
   switch (r.kind) {
     case MemoRead::of_class:
       return of_class(base, key) == r.object;
@@ -111,15 +111,15 @@ bool MemoReplay::reads(const MemoRead& r) {
     case MemoRead::constructor:
       return reads_attribute(base, r);
     case MemoRead::name: {
-      PyObject* value = PyDict_GetItemWithError(base, memo_.keys[r.key]);
-      if (!value && PyDict_CheckExact(memo_.builtins))
-        value = PyDict_GetItemWithError(memo_.builtins, memo_.keys[r.key]);
+      PyObject* value = PyDict_GetItemWithError(base, memo_->keys[r.key]);
+      if (!value && PyDict_CheckExact(memo_->builtins))
+        value = PyDict_GetItemWithError(memo_->builtins, memo_->keys[r.key]);
       return accepts(value, expected(r));
     }
     case MemoRead::item:
-      return accepts(item(base, memo_.keys[r.key]), expected(r));
+      return accepts(item(base, memo_->keys[r.key]), expected(r));
     case MemoRead::absent:
-      return !item(base, memo_.keys[r.key]) && !PyErr_Occurred();
+      return !item(base, memo_->keys[r.key]) && !PyErr_Occurred();
     case MemoRead::keys:
       return has_plain_keys(base);
     case MemoRead::size:
@@ -150,8 +150,20 @@ bool MemoReplay::reads(const MemoRead& r) {
   return false;
 }
 
+void MemoReplay::begin(const WalkMemo& memo, PyObject* const* args, size_t n) {
+  memo_ = &memo;
+  args_ = {args, n};
+  used_ = {};
+  inputs_.clear();
+  input_nodes_.clear();
+  made_.clear();
+  called_.clear();
+  states_.assign(memo.n_states, nullptr);
+  results_.assign(memo.results.size(), nullptr);
+}
+
 bool MemoReplay::fits() {
-  const WalkMemo& m = memo_;
+  const WalkMemo& m = *memo_;
   if (m.globals != walker_.globals_ || m.builtins != walker_.builtins_) return false;
   if (m.depth > walker_.most_depth_) return false;
   for (size_t i = 0; i < m.arguments.size(); ++i) {
@@ -171,13 +183,13 @@ bool MemoReplay::fits() {
 
 // Are the same inputs one node as when the walk was written down?
 bool MemoReplay::inputs_are_equal() const {
-  if (input_nodes_.size() != memo_.equal_inputs.size()) return false;
+  if (input_nodes_.size() != memo_->equal_inputs.size()) return false;
   std::unordered_map<NodeId, uint32_t> first;
   for (uint32_t i = 0; i < input_nodes_.size(); ++i) {
     const uint32_t equal = input_nodes_.size() > tuning::kWalkArguments
                                ? first.emplace(input_nodes_[i], i).first->second
                                : first_equal(input_nodes_, i);
-    if (equal != memo_.equal_inputs[i]) return false;
+    if (equal != memo_->equal_inputs[i]) return false;
   }
   for (size_t i = 0; i < args_.size(); ++i)  // one object as two arguments
     for (size_t k = 0; k < i; ++k)
@@ -191,15 +203,15 @@ bool MemoReplay::regions_are_ready() const {
     return !region.refuted_ && !region.busy_ && !region.is_debugged();
   };
   const auto is_confirmed = [](const Specialisation* s) { return s->indices.confirmed; };
-  return std::all_of(memo_.uses.begin(), memo_.uses.end(), is_ready) &&
-         std::all_of(memo_.confirmed.begin(), memo_.confirmed.end(), is_confirmed);
+  return std::all_of(memo_->uses.begin(), memo_->uses.end(), is_ready) &&
+         std::all_of(memo_->confirmed.begin(), memo_->confirmed.end(), is_confirmed);
 }
 
 // ---------------------------------------------------------------- steps
 
 const NodeId* MemoReplay::operands(const MemoStep& s) {
   operands_.resize(s.n_nodes);
-  const MemoNode* nodes = memo_.nodes.data() + std::exchange(used_.nodes, used_.nodes + s.n_nodes);
+  const MemoNode* nodes = memo_->nodes.data() + std::exchange(used_.nodes, used_.nodes + s.n_nodes);
   for (uint32_t i = 0; i < s.n_nodes; ++i)
     operands_[i] = nodes[i] & kMemoInput ? input_nodes_[nodes[i] & ~kMemoInput] : made_[nodes[i]];
   return operands_.data();
@@ -240,12 +252,12 @@ NodeId MemoReplay::arithmetic(const MemoStep& s) {
 }
 
 void MemoReplay::call(const MemoStep& s) {
-  const WalkMemo::Call& call = memo_.calls[words_[0]];
+  const WalkMemo::Call& call = memo_->calls[words_[0]];
   auto* function = static_cast<PyObject*>(const_cast<void*>(s.object));
   std::vector<Owned> objects;
   std::vector<PyObject*> args;
   for (uint32_t i = call.begin; i < call.begin + call.n; ++i) {
-    objects.push_back(Owned::steal(walker_.object_of(value(memo_.values[i]), false)));
+    objects.push_back(Owned::steal(walker_.object_of(value(memo_->values[i]), false)));
     args.push_back(objects.back().get());
   }
   const size_t named = call.names ? static_cast<size_t>(PyTuple_GET_SIZE(call.names.get())) : 0;
@@ -258,38 +270,43 @@ void MemoReplay::call(const MemoStep& s) {
 }
 
 void MemoReplay::walk(const MemoStep& s) {
-  const WalkMemo::Call& call = memo_.calls[words_[0]];
-  std::vector<WalkValue> args;
-  for (uint32_t i = call.begin; i < call.begin + call.n; ++i) args.push_back(value(memo_.values[i]));
-  walker_.depth_ = memo_.depth;  // or less
-  const WalkValue made = walker_.walk_again(static_cast<PyObject*>(const_cast<void*>(s.object)), args);
+  const WalkMemo::Call& call = memo_->calls[words_[0]];
+  call_args_.clear();
+  for (uint32_t i = call.begin; i < call.begin + call.n; ++i) call_args_.push_back(value(memo_->values[i]));
+  walker_.depth_ = memo_->depth;  // or less
+  const WalkValue made = walker_.walk_again(static_cast<PyObject*>(const_cast<void*>(s.object)), call_args_);
   if (made.result->type != call.type) walker_.refuse("a call that returns something else than before");
   called_.push_back(made.result);
   made_.push_back(made.result->id);
 }
 
+void MemoReplay::step_made(PyRnnState* from, RnnBuilder::Step step) {
+  RnnBuilder& builder = *from->b->core;
+  const NodeId* nodes = builder.nodes(*walker_.engine_, step);
+  made_.insert(made_.end(), nodes, nodes + builder.width());
+}
+
 void MemoReplay::add_inputs(const MemoStep& s) {
   PyRnnState* from = states_[words_[0]];
-  RnnBuilder& builder = *from->b->core;
-  Engine& e = *walker_.engine_;
   operands(s);
-  RnnBuilder::Step step = builder.add_inputs(e, from->step, operands_);
-  for (size_t i = 0; i < operands_.size(); ++i, ++step) {
-    if (s.which == WalkNode::transduce) made_.push_back(builder.output(e, step));
-    else add_state(next_state(i == 0 ? from : states_.back(), step));
+  RnnBuilder::Step step = from->b->core->add_inputs(*walker_.engine_, from->step, operands_);
+  for (uint32_t i = 0; i < operands_.size(); ++i, ++step) {
+    step_made(from, step);
+    if (s.which != WalkNode::transduce) from = add_state(words_[1] + i, next_state(from, step));
   }
 }
 
-void MemoReplay::parts(const MemoStep& s) {
-  const PyRnnState* state = states_[words_[0]];
-  RnnBuilder& builder = *state->b->core;
+// The same inputs as the walk gave, to a builder that records the same nodes for them.
+void MemoReplay::steps_of_stretch(const MemoStep& s) {
+  PyRnnState* from = states_[words_[0]];
+  RnnBuilder& builder = *from->b->core;
   Engine& e = *walker_.engine_;
-  const uint32_t expected[] = {1, builder.layers(), builder.state_size()};
-  if (words_[1] != expected[s.which - WalkNode::output]) walker_.refuse("another builder");
-  if (s.which == WalkNode::output) return made_.push_back(builder.output(e, state->step));
-  const uint32_t size = builder.state_size();
-  const NodeId* nodes = builder.nodes(e, state->step);
-  made_.insert(made_.end(), nodes + (s.which == WalkNode::h ? size - builder.layers() : 0), nodes + size);
+  if (builder.number != words_[2] || builder.settings(e) != words_[3]) walker_.refuse("another builder");
+  const NodeId* nodes = operands(s);
+  for (uint32_t i = 0; i < s.n_nodes / builder.width(); ++i, nodes += builder.width()) {
+    const RnnBuilder::Step step = builder.add_step(e, nodes);
+    if (s.which != WalkNode::transduce) from = add_state(words_[1] + i, next_state(from, step));
+  }
 }
 
 void MemoReplay::reads_of_state(const MemoStep& s) {
@@ -301,14 +318,14 @@ void MemoReplay::reads_of_state(const MemoStep& s) {
   made_.insert(made_.end(), captured.inputs.begin(), captured.inputs.end());
 }
 
-void MemoReplay::add_state(PyObject* made) {
-  states_.push_back(reinterpret_cast<PyRnnState*>(walker_.keep(made).object));
+PyRnnState* MemoReplay::add_state(uint32_t number, PyObject* made) {
+  return states_[number] = reinterpret_cast<PyRnnState*>(walker_.keep(made).object);
 }
 
 void MemoReplay::step(const MemoStep& s) {
   auto* object = static_cast<PyObject*>(const_cast<void*>(s.object));
   Graph& g = walker_.engine_->graph;
-  words_ = memo_.words.data() + std::exchange(used_.words, used_.words + s.n_words);
+  words_ = memo_->words.data() + std::exchange(used_.words, used_.words + s.n_words);
   switch (s.kind) {
     case MemoStep::trace:
       return trace(s);
@@ -335,16 +352,12 @@ void MemoReplay::step(const MemoStep& s) {
     case MemoStep::walk:
       return walk(s);
     case MemoStep::start:
-      return add_state(reinterpret_cast<PyObject*>(start_state(object, builder_of(object), true)));
-    case MemoStep::add_input: {
-      PyRnnState* from = states_[words_[0]];
-      return add_state(
-          next_state(from, from->b->core->add_input(*walker_.engine_, from->step, *operands(s))));
-    }
+      add_state(words_[0], reinterpret_cast<PyObject*>(start_state(object, builder_of(object), true)));
+      return;
     case MemoStep::add_inputs:
       return add_inputs(s);
-    case MemoStep::parts:
-      return parts(s);
+    case MemoStep::recorded:
+      return steps_of_stretch(s);
     case MemoStep::reads:
       return reads_of_state(s);
   }
@@ -370,7 +383,7 @@ WalkValue MemoReplay::value(const MemoValue& v) {
 
 WalkResult* MemoReplay::result(uint32_t number) {
   if (results_[number]) return results_[number];
-  const MemoResult& r = memo_.results[number];
+  const MemoResult& r = memo_->results[number];
   if (r.call != kNone) return results_[number] = called_[r.call];
   if (r.kind == WalkResult::recorded) {
     const NodeId id = r.node & kMemoInput ? input_nodes_[r.node & ~kMemoInput] : made_[r.node];
@@ -378,27 +391,26 @@ WalkResult* MemoReplay::result(uint32_t number) {
   }
   WalkResult* made = results_[number] = walker_.make(static_cast<WalkResult::Kind>(r.kind));
   for (uint32_t i = r.begin; i < r.begin + r.n; ++i) {
-    const WalkValue item = value(memo_.values[i]);
+    const WalkValue item = value(memo_->values[i]);
     made->items.push_back(item);
   }
   return made;
 }
 
 PyObject* MemoReplay::run() {
-  results_.assign(memo_.results.size(), nullptr);
-  for (const MemoStep& s : memo_.steps) step(s);
-  for (const auto& [list, appended] : memo_.appends)
+  for (const MemoStep& s : memo_->steps) step(s);
+  for (const auto& [list, appended] : memo_->appends)
     walker_.appends_.emplace_back(value(list).object, value(appended));
-  for (const WalkMemo::Stored& s : memo_.stored) {
+  for (const WalkMemo::Stored& s : memo_->stored) {
     PyObject* object = value(s.object).object;
     walker_.may_replace(object, s.name);
     walker_.assigned_.set(object, s.name, value(s.value));
   }
-  for (const WalkMemo::Use& u : memo_.uses) {
+  for (const WalkMemo::Use& u : memo_->uses) {
     u.use->replays = u.replays;
     walker_.used_.push_back(u.use.get());
   }
-  return walker_.finish(value(memo_.returned));
+  return walker_.finish(value(memo_->returned));
 }
 
 }  // namespace dyc::py

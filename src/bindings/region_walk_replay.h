@@ -11,9 +11,10 @@ namespace dyc::py {
 
 class MemoReplay {
  public:
-  MemoReplay(Walker& walker, const WalkMemo& memo, PyObject* const* args, size_t n)
-      : walker_(walker), memo_(memo), args_(args, n) {}
+  explicit MemoReplay(Walker& walker) : walker_(walker) {}
 
+  // The next to be recorded.
+  void begin(const WalkMemo& memo, PyObject* const* args, size_t n);
   // Is all that the walk has read as it was? Runs no code of the script.
   bool fits();
   // Records, and returns what the function returns. Ends as a walk does where it cannot.
@@ -22,10 +23,10 @@ class MemoReplay {
  private:
   bool accepts(PyObject* value, const MemoExpected& expected);
   bool reads(const MemoRead& r);
-  MemoExpected expected(const MemoRead& r) const { return {r.object, memo_.types[r.type].type}; }
+  MemoExpected expected(const MemoRead& r) const { return {r.object, memo_->types[r.type].type}; }
   const MemoExpected* next_items(uint32_t n) {
     used_.items += n;
-    return memo_.items.data() + used_.items - n;
+    return memo_->items.data() + used_.items - n;
   }
   bool reads_attribute(PyObject* base, const MemoRead& r);
   bool reads_sequence(PyObject* base, const MemoRead& r);
@@ -44,14 +45,15 @@ class MemoReplay {
   void call(const MemoStep& s);
   void walk(const MemoStep& s);
   void add_inputs(const MemoStep& s);
-  void parts(const MemoStep& s);
+  void steps_of_stretch(const MemoStep& s);
+  void step_made(PyRnnState* from, RnnBuilder::Step step);
   void reads_of_state(const MemoStep& s);
-  void add_state(PyObject* made);
+  PyRnnState* add_state(uint32_t number, PyObject* made);
   WalkValue value(const MemoValue& v);
   WalkResult* result(uint32_t number);
 
   Walker& walker_;
-  const WalkMemo& memo_;
+  const WalkMemo* memo_ = nullptr;
   std::span<PyObject* const> args_;
   struct Used {
     size_t items = 0, nodes = 0, words = 0;
@@ -61,6 +63,7 @@ class MemoReplay {
   std::vector<PyObject*> inputs_;    // borrowed
   std::vector<NodeId> input_nodes_, made_, operands_;
   std::vector<PyRnnState*> states_;
+  std::vector<WalkValue> call_args_;
   std::vector<WalkResult*> called_, results_;
 };
 

@@ -8,7 +8,7 @@
 
 namespace dyc::py {
 
-Walker::Walker() : logs_(std::make_unique<WalkLog>()) {}
+Walker::Walker() : logs_(std::make_unique<WalkLog>()), replays_(std::make_unique<MemoReplay>(*this)) {}
 Walker::~Walker() = default;
 
 PyObject* Walker::run(WalkProgram& program, PyObject* recording, PyObject* const* args, size_t n,
@@ -112,8 +112,8 @@ PyObject* Walker::walk(WalkProgram& program, PyObject* const* args, size_t n) {
 
 PyObject* Walker::replay(MemoTable& memos, WalkMemo& memo, PyObject* const* args, size_t n) {
   PyObject* made = or_revert([&]() -> PyObject* {
-    MemoReplay replay(*this, memo, args, n);
-    return replay.fits() ? replay.run() : nullptr;
+    replays_->begin(memo, args, n);
+    return replays_->fits() ? replays_->run() : nullptr;
   });
   if (made) memos.count_replay();
   else memos.count_misfit(&memo);

@@ -54,7 +54,8 @@ WalkValue Walker::add_inputs(PyRnnState* state, uint32_t method, WalkValue xs) {
   if (ids.empty()) return {nullptr, all};
   spend(ids.size());
   may_record();
-  RnnBuilder::Step step = builder.add_inputs(*engine_, state->step, ids);
+  const RnnBuilder::Step first = builder.add_inputs(*engine_, state->step, ids);
+  RnnBuilder::Step step = first;
   for (size_t i = 0; i < ids.size(); ++i, ++step) {
     if (method == WalkNode::transduce) {
       all->items.push_back(recorded(builder.output(*engine_, step), &ExpressionType));
@@ -63,7 +64,7 @@ WalkValue Walker::add_inputs(PyRnnState* state, uint32_t method, WalkValue xs) {
       state = state_in(all->items.back().object);
     }
   }
-  if (log_) log_->add_inputs(from, method, xs, all->items);
+  if (log_) log_->add_inputs(from, method, xs, first, all->items);
   return {nullptr, all};
 }
 
@@ -75,15 +76,14 @@ WalkValue Walker::parts_of_state(PyRnnState* state, uint32_t method) {
   if (method == WalkNode::output) {
     if (start) return {Py_None};
     if (layers == 0) refuse("a builder without layers");
-    const WalkValue made = recorded(builder.output(*engine_, state->step), &ExpressionType);
-    if (log_) log_->parts(reinterpret_cast<PyObject*>(state), method, {made});
-    return made;
+    if (log_) log_->parts(reinterpret_cast<PyObject*>(state));
+    return recorded(builder.output(*engine_, state->step), &ExpressionType);
   }
   WalkResult* all = make(WalkResult::tuple);
   const NodeId* nodes = start ? nullptr : builder.nodes(*engine_, state->step);
   for (uint32_t i = method == WalkNode::h ? size - layers : 0; !start && i < size; ++i)
     all->items.push_back(recorded(nodes[i], &ExpressionType));
-  if (log_ && !start) log_->parts(reinterpret_cast<PyObject*>(state), method, all->items);
+  if (log_ && !start) log_->parts(reinterpret_cast<PyObject*>(state));
   return {nullptr, all};
 }
 

@@ -1,6 +1,7 @@
 #include "bindings/region_walk_stretches.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "bindings/region_replay.h"
@@ -54,19 +55,26 @@ class StretchJoiner {
   }
   NodeId id_of(MemoNode n) const { return n & kMemoInput ? inputs_[n & ~kMemoInput] : walked_.made[n]; }
   MemoNode renumbered(MemoNode n) const { return n & kMemoInput ? n : renumbered_[n]; }
-  bool may_join(size_t i) const;
+  bool may_join(size_t i, size_t from) const;
   bool is_plain(NodeId id) const;
-  // Does it only ask a state for nodes, which a builder has recorded before?
+  // Does it record nothing, as it makes a state or asks one for nodes?
   bool asks(size_t i) const {
-    return (before_.steps[i].kind == MemoStep::parts || before_.steps[i].kind == MemoStep::reads) &&
+    return (before_.steps[i].kind == MemoStep::start || before_.steps[i].kind == MemoStep::reads) &&
            begin(i) == end(i);
+  }
+  // The state that the step goes on from, or asks.
+  const WalkedSteps::State& state(size_t i) const {
+    return walked_.states[before_.words[before_.words_at[i]]];
   }
   bool is_made_in(MemoNode node, size_t i) const {
     return !(node & kMemoInput) && node >= first(i) && !asked_[node];
   }
   bool find_inputs(size_t i, size_t n);
+  bool find_input(MemoNode node);
   bool join(size_t i, size_t n);
   void copy(size_t i);
+  void copy_words(size_t i);
+  void add_states(size_t i);
   void add_nodes(const std::vector<MemoNode>& nodes, MemoStep* step);
 
   Graph& g_;
@@ -85,16 +93,18 @@ class StretchJoiner {
   MemoNode n_made_ = 0;
   std::vector<NodeId> ids_;  // of the inputs of a stretch
   std::vector<MemoNode> operands_, equal_;
+  std::unordered_map<NodeId, MemoNode> known_;
 };
 
 // Does it do the same each time? A node that equal expressions share could be another one in another graph.
 bool StretchJoiner::is_plain(NodeId id) const {
-  if (g_.is_parameter(id)) return true;
+  if (g_.is_parameter(id) || g_.sig(id).op == op_id<Constant>) return true;
   const Node& n = g_.node(id);
   return !(n.flags & Node::leaf) && n.value_number == 0 && op_info(g_.sig(id).op).meta->kind != OpKind::user;
 }
 
-bool StretchJoiner::may_join(size_t i) const {
+// A step, to those from `from` on.
+bool StretchJoiner::may_join(size_t i, size_t from) const {
   switch (before_.steps[i].kind) {
     case MemoStep::trace:
     case MemoStep::op:
@@ -104,6 +114,11 @@ bool StretchJoiner::may_join(size_t i) const {
     case MemoStep::lookup:
     case MemoStep::parameter:
       break;
+    case MemoStep::add_inputs:
+      if (state(i).drops || first(i + 1) - first(i) > UINT16_MAX) return false;
+      break;
+    case MemoStep::reads:  // goes before the trace, as the state must
+      return asks(i) && (state(i).nodes == kNone || state(i).nodes < first(from));
     default:
       return asks(i);
   }
@@ -112,34 +127,40 @@ bool StretchJoiner::may_join(size_t i) const {
   return true;
 }
 
+// A node that others have made. False: it cannot be one.
+bool StretchJoiner::find_input(MemoNode node) {
+  const NodeId id = id_of(node);
+  if (g_.is_parameter(id)) {
+    // The trace finds it by the parameter, so it must not be a node that happens to be it.
+    const auto at = std::upper_bound(walked_.steps.begin(), walked_.steps.end(), node,
+                                     [](MemoNode m, const WalkedSteps::Step& s) { return m < s.first; });
+    return !(node & kMemoInput) &&
+           before_.steps[static_cast<size_t>(at - walked_.steps.begin()) - 1].kind == MemoStep::parameter;
+  }
+  const auto [before, fresh] = known_.emplace(id, node);
+  if (fresh) {
+    ids_.push_back(id);
+    operands_.push_back(node);
+  } else if (before->second != node) {
+    equal_.insert(equal_.end(), {before->second, node});
+  }
+  return true;
+}
+
 // What the steps read that others have made. Nodes that are one by chance must be one again: `equal_`.
 bool StretchJoiner::find_inputs(size_t i, size_t n) {
   ids_.clear();
   operands_.clear();
   equal_.clear();
-  std::unordered_map<NodeId, MemoNode> known;
-  const size_t last = i + n < before_.steps.size() ? before_.nodes_at[i + n] : before_.nodes.size();
-  for (size_t k = before_.nodes_at[i]; k < last; ++k) {
-    const MemoNode node = before_.nodes[k];
-    if (is_made_in(node, i)) continue;
-    const NodeId id = id_of(node);
-    if (g_.is_parameter(id)) {
-      // The trace finds it by the parameter, so it must not be a node that happens to be it.
-      const auto at = std::upper_bound(walked_.steps.begin(), walked_.steps.end(), node,
-                                       [](MemoNode m, const WalkedSteps::Step& s) { return m < s.first; });
-      const bool input = node & kMemoInput;
-      if (input ||
-          before_.steps[static_cast<size_t>(at - walked_.steps.begin()) - 1].kind != MemoStep::parameter)
-        return false;
-      continue;
-    }
-    const auto [before, fresh] = known.emplace(id, node);
-    if (fresh) {
-      ids_.push_back(id);
-      operands_.push_back(node);
-    } else if (before->second != node) {
-      equal_.insert(equal_.end(), {before->second, node});
-    }
+  known_.clear();
+  for (size_t k = i; k < i + n; ++k) {
+    const size_t at = before_.nodes_at[k];
+    for (size_t j = at; j < at + before_.steps[k].n_nodes; ++j)
+      if (!is_made_in(before_.nodes[j], i) && !find_input(before_.nodes[j])) return false;
+    if (before_.steps[k].kind != MemoStep::add_inputs) continue;
+    const WalkedSteps::State& from = state(k);
+    for (uint32_t j = 0; from.nodes != kNone && j < from.n_nodes; ++j)
+      if (!is_made_in(from.nodes + j, i) && !find_input(from.nodes + j)) return false;
   }
   return true;
 }
@@ -174,15 +195,36 @@ bool StretchJoiner::join(size_t i, size_t n) {
   memo_.traces.push_back(share(std::move(trace)));
   step.object = memo_.traces.back().get();
   memo_.steps.push_back(step);
+  for (size_t k = i; k < i + n; ++k)
+    if (before_.steps[k].kind == MemoStep::add_inputs) add_states(k);
   return true;
+}
+
+// Of a step whose nodes the trace has made.
+void StretchJoiner::add_states(size_t i) {
+  const WalkedSteps::State& from = state(i);
+  MemoStep step = before_.steps[i];
+  step.kind = MemoStep::recorded;
+  step.n_nodes = 0;
+  step.n_words += 2;
+  copy_words(i);
+  memo_.words.insert(memo_.words.end(), {from.builder, from.settings});
+  std::vector<MemoNode> made(first(i + 1) - first(i));
+  std::iota(made.begin(), made.end(), first(i));
+  add_nodes(made, &step);
+  memo_.steps.push_back(step);
+}
+
+void StretchJoiner::copy_words(size_t i) {
+  const auto words = before_.words.begin() + static_cast<ptrdiff_t>(before_.words_at[i]);
+  memo_.words.insert(memo_.words.end(), words, words + before_.steps[i].n_words);
 }
 
 void StretchJoiner::copy(size_t i) {
   MemoStep step = before_.steps[i];
   const auto at = before_.nodes.begin() + static_cast<ptrdiff_t>(before_.nodes_at[i]);
   const std::vector<MemoNode> operands(at, at + step.n_nodes);
-  const auto words = before_.words.begin() + static_cast<ptrdiff_t>(before_.words_at[i]);
-  memo_.words.insert(memo_.words.end(), words, words + step.n_words);
+  copy_words(i);
   step.n_nodes = 0;
   add_nodes(operands, &step);
   memo_.steps.push_back(step);
@@ -207,7 +249,8 @@ void StretchJoiner::run() {
     std::fill(asked_.begin() + first(i), asked_.begin() + first(i + 1), asks(i));
   for (size_t i = 0; i < before_.steps.size();) {
     size_t n = 0;
-    while (i + n < before_.steps.size() && may_join(i + n) && end(i + n) - begin(i) <= tuning::kMostStretch)
+    while (i + n < before_.steps.size() && may_join(i + n, i) &&
+           end(i + n) - begin(i) <= tuning::kMostStretch)
       ++n;
     if (n > 0 && join(i, n)) {
       i += n;

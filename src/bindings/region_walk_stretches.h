@@ -1,9 +1,11 @@
 // Joins steps of a memo (region_walk_memo.h) that record one after the other to traces, which are recorded in
 // bulk.
 //
-// Builders, calls of functions and random draws stay steps of their own: what they record may differ from one
-// replay to the next. A trace is a function of the nodes that its steps read from elsewhere. Memos whose
-// stretches differ only in indices share a trace, which lives as long as one of them.
+// Calls of functions and random draws stay steps of their own: what they record may differ from one replay to
+// the next. So do steps of builders with dropout masks. Of other builders, whose settings are as they were,
+// the trace makes the nodes, and a step `recorded` makes their states. A trace is a function of the nodes
+// that its steps read from elsewhere. Memos whose stretches differ only in indices share a trace, which lives
+// as long as one of them.
 #pragma once
 #include "bindings/region_walk_memo.h"
 #include "graph/trace.h"
@@ -16,9 +18,15 @@ struct WalkedSteps {
     NodeId end;      // size of the graph after it
     MemoNode first;  // of the nodes that it made
   };
+  struct State {
+    MemoNode nodes;  // the first of them; kNone: there are none
+    uint32_t n_nodes, builder, settings;
+    bool drops;  // does the builder have dropout masks?
+  };
   NodeId begin = 0;          // size of the graph before the first
   std::vector<Step> steps;   // beside WalkMemo::steps
   std::vector<NodeId> made;  // by MemoNode
+  std::vector<State> states;
 };
 
 // `inputs`: nodes of the memo's inputs. The graph has what was recorded, and nothing of it is computed.

@@ -52,7 +52,7 @@ std::unique_ptr<Trace> Trace::capture_stretch(Graph& g, NodeId begin, NodeId end
   auto p = capture_nodes(g, begin, end, inputs);
   if (!p) return nullptr;
   for (const TraceStep& s : p->steps_)
-    if (s.kind == TraceStep::constant || s.kind == TraceStep::draw) return nullptr;
+    if (s.kind == TraceStep::draw) return nullptr;
   p->bind_indices(indices);
   for (const auto& [id, index] : p->captured_) p->nodes_[index] = id;
   bool fresh;
