@@ -219,7 +219,7 @@ def test_what_runs_while_kernels_are_compiled(machine: dict[str, str], tmp_path:
 
 @pytest.mark.parametrize("hook", ["for_engine", "cublas_paths"])
 def test_computing_while_kernels_are_compiled(machine: dict[str, str], tmp_path: Path, hook: str) -> None:
-    """In a graph large enough to be computed without the interpreter's lock. No cuBLAS computes on this GPU."""
+    """In a graph large enough to be computed without the lock of Python. No cuBLAS computes on this GPU."""
     wanted = (
         "U, V = pc.add_parameters((1024, 1024)), pc.add_parameters((1024, 1024))\n"
         "x = dy.inputTensor(np.ones((1024, 1024)))\n"

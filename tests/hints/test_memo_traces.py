@@ -1,4 +1,4 @@
-"""What memos record in bulk: stretches between builders and calls, which memos of equal structure share."""
+"""What memos record in bulk: stretches between calls, which memos of equal structure share."""
 
 from __future__ import annotations
 
@@ -205,6 +205,37 @@ def test_dropout_on_and_off(pair: Callable, rates: tuple) -> None:
         for _ in range(TIMES // 4):
             p.agree(read)
         assert remembered(p) > before or k % 2 == 0
+
+
+def test_what_was_learned_without_dropout_stays(pair: Callable) -> None:
+    """Training with dropout and evaluation without take turns."""
+    p = pair(MODEL)
+    for turn in range(4):
+        for m in (p.plain, p.other):
+            model_of(m).rnn.set_dropout(0.5)
+        for _ in range(TIMES):
+            p.agree(read)
+        for m in (p.plain, p.other):
+            m.model.rnn.disable_dropout()
+        before = remembered(p)
+        for _ in range(TIMES if turn == 0 else 3):
+            p.agree(lambda m: read(m, (5, 6, 7)))
+        assert remembered(p) >= before + 3
+
+
+def test_steps_of_builders_are_recorded_in_bulk(pair: Callable) -> None:
+    """A function of nothing but look-ups and steps leaves a trace."""
+    p = pair(MODEL)
+    before = memory()
+    learn(p, lambda m: [m.last(model_of(m), [3, 150, 4])])
+    assert memory()[1] > before[1]
+
+
+def test_sequences_longer_than_a_stretch(pair: Callable) -> None:
+    """A step that goes on from a state of the stretch before."""
+    p = pair(MODEL)
+    words = list(range(150)) * 11
+    learn(p, lambda m: [m.last(model_of(m), words)])
 
 
 STARTS: list[Callable] = [
