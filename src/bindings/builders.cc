@@ -296,17 +296,32 @@ void wrap_init(Object c, bool takes_arguments) {
 
 PyObject* own_initial_state;  // the function that the class has at first
 
+// Functions that the classes have at first, by which dropout rates are set.
+std::vector<PyObject*>& own_setters() {
+  static auto* const all = new std::vector<PyObject*>;
+  return *all;
+}
+
+// A method that is a function of the object's class, borrowed from that; null: it is something else.
+PyObject* function_of_method(PyObject* object, PyObject* name) {
+  if (Py_TYPE(object)->tp_getattro != attribute) return nullptr;
+  const auto found = pybind11::reinterpret_steal<Object>(PyObject_GetAttr(object, name));
+  if (!found) PyErr_Clear();
+  const bool bound = found && PyMethod_Check(found.ptr()) && PyMethod_GET_SELF(found.ptr()) == object;
+  return bound ? PyMethod_GET_FUNCTION(found.ptr()) : nullptr;
+}
+
 }  // namespace
 
 bool starts_plainly(PyObject* object) {
   static PyObject* const name = PyUnicode_InternFromString("initial_state");
-  if (Py_TYPE(object)->tp_getattro != attribute) return false;
-  PyObject* found = PyObject_GetAttr(object, name);
-  if (!found) PyErr_Clear();
-  const bool own = found && PyMethod_Check(found) && PyMethod_GET_FUNCTION(found) == own_initial_state &&
-                   PyMethod_GET_SELF(found) == object;
-  Py_XDECREF(found);
-  return own && builder_of(object)->core;
+  return function_of_method(object, name) == own_initial_state && builder_of(object)->core;
+}
+
+bool sets_dropout_plainly(PyObject* object, PyObject* name) {
+  PyObject* function = function_of_method(object, name);
+  const std::vector<PyObject*>& own = own_setters();
+  return function && std::find(own.begin(), own.end(), function) != own.end() && builder_of(object)->core;
 }
 
 namespace {
@@ -386,8 +401,15 @@ void add_builders(pybind11::module_& m) {
   with_spec(with_sizes(gru, "GRUBuilder"));
   add_lstms(m);
   for (const char* name : {"SimpleRNNBuilder", "GRUBuilder", "VanillaLSTMBuilder", "SparseLSTMBuilder",
-                           "CompactVanillaLSTMBuilder", "CoupledLSTMBuilder", "FastLSTMBuilder"})
+                           "CompactVanillaLSTMBuilder", "CoupledLSTMBuilder", "FastLSTMBuilder"}) {
     wrap_init(m.attr(name), true);
+    for (const char* setter : {"set_dropout", "set_dropouts", "disable_dropout"})
+      if (pybind11::hasattr(m.attr(name), setter)) {
+        PyObject* function = PyInstanceMethod_GET_FUNCTION(Object(m.attr(name).attr(setter)).ptr());
+        Py_INCREF(function);
+        own_setters().push_back(function);
+      }
+  }
 }
 
 }  // namespace dyc::py

@@ -42,6 +42,9 @@ PyRnnState* start_state(PyObject* builder, PyBuilder* b, bool update);
 // Is the object a builder whose initial_state() is the package's own?
 bool starts_plainly(PyObject* object);
 
+// Is the builder's method of this name the package's own, which sets dropout rates and nothing else?
+bool sets_dropout_plainly(PyObject* object, PyObject* name);
+
 // ValueError, and false, if the state's graph is gone.
 bool check_state(const PyRnnState* s, const char* call);
 

@@ -80,7 +80,11 @@ struct WalkNode {
     h,
     s,
     get,
-    insert
+    insert,
+    reverse,
+    set_dropout,
+    set_dropouts,
+    disable_dropout
   };
   enum RegionFlags : uint32_t { returns = 1, alone = 2, expression = 4 };
   Kind kind = constant;

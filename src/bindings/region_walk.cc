@@ -172,6 +172,8 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
   }
   if (Py_TYPE(base.object) == &RnnStateType) return call_state_method(base.object, node, frame);
   if (is_start(base, node)) return start_sequence(base.object);
+  if (node.number >= WalkNode::set_dropout && sets_dropout_plainly(base.object, name))
+    return set_dropout(base.object, node, frame);
   if (PyModule_CheckExact(base.object)) {
     if (called.value.of != base.object || called.value.walk != walk_)
       called.value = {walk_, base.object, read_module(base.object, name)};

@@ -217,6 +217,7 @@ class Walker {
   WalkValue record_item(WalkValue base, WalkValue key);
   bool is_start(WalkValue builder, const WalkNode& node);
   WalkValue start_sequence(PyObject* builder);
+  WalkValue set_dropout(PyObject* builder, const WalkNode& node, Frame& frame);
   WalkValue call_state_method(PyObject* state, const WalkNode& node, Frame& frame);
   WalkValue add_inputs(PyRnnState* state, uint32_t method, WalkValue xs);
   WalkValue parts_of_state(PyRnnState* state, uint32_t method);

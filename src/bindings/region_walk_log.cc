@@ -232,12 +232,11 @@ bool WalkLog::state_of(PyObject* state, uint32_t* number) {
   return true;
 }
 
-void WalkLog::add_state(PyObject* state, MemoNode nodes) {
-  auto* made = reinterpret_cast<PyRnnState*>(state);
-  RnnBuilder& builder = *made->b->core;
+void WalkLog::add_state(PyObject* state, MemoNode nodes, MemoNode masks) {
+  RnnBuilder& builder = *reinterpret_cast<PyRnnState*>(state)->b->core;
   states_.emplace(state, memo_->n_states++);
   walked_.states.push_back(
-      {nodes, builder.state_size(), builder.number, builder.settings(*engine_), builder.drops()});
+      {nodes, masks, builder.state_size(), builder.n_masks(), builder.number, builder.settings(*engine_)});
 }
 
 // Numbers the nodes of a step, and returns the first number.
@@ -258,7 +257,7 @@ void WalkLog::start(PyObject* of, PyObject* state) {
   step.kind = MemoStep::start;
   step.object = of;
   add_step(step, {memo_->n_states});
-  add_state(state, kNone);
+  add_state(state, kNone, kNone);
 }
 
 void WalkLog::add_input(PyObject* from, WalkValue x, PyObject* state) {
@@ -284,11 +283,17 @@ void WalkLog::add_inputs(PyObject* from, uint32_t method, const WalkValue* input
   uint32_t number;
   if (!state_of(from, &number) || !add_nodes(&step, inputs, n)) return;
   step.which = static_cast<uint16_t>(method);
-  add_step(step, {number, memo_->n_states});
+  auto* const state = reinterpret_cast<PyRnnState*>(from);
+  RnnBuilder& builder = *state->b->core;
+  const uint32_t n_masks = state->step == RnnBuilder::kStart ? builder.n_masks() : 0;
+  add_step(step, {number, memo_->n_states, n_masks});
+  const MemoNode masks = n_masks ? n_nodes() + static_cast<MemoNode>(all.size()) * builder.width()
+                                 : walked_.states[number].masks;
   for (const WalkValue& each : all) {
-    const MemoNode nodes = step_made(reinterpret_cast<PyRnnState*>(from), first++);
-    if (each.object) add_state(each.object, nodes);
+    const MemoNode nodes = step_made(state, first++);
+    if (each.object) add_state(each.object, nodes, masks);
   }
+  for (uint32_t i = 0; i < n_masks; ++i) made(builder.masks(*engine_)[i]);
 }
 
 void WalkLog::parts(PyObject* state) {

@@ -60,7 +60,7 @@ class WalkLog : public WalkReads {
   bool state_of(PyObject* state, uint32_t* number);
   void add_inputs(PyObject* from, uint32_t method, const WalkValue* inputs, size_t n, RnnBuilder::Step first,
                   const std::vector<WalkValue>& all);
-  void add_state(PyObject* state, MemoNode nodes);
+  void add_state(PyObject* state, MemoNode nodes, MemoNode masks);
   MemoNode step_made(PyRnnState* from, RnnBuilder::Step step);
   bool arithmetic_step(MemoStep::Kind kind, uint32_t which, const WalkValue* operands, size_t n, float number,
                        NodeId id);

@@ -56,6 +56,7 @@ struct MemoRead {
     defaults,     // of a function [object: its code; type: in WalkMemo::codes; n: in globals_of; key]
     parameters,   // the number of its storage [n]
     builder,      // does it start plainly?
+    dropout,      // the number of a builder's rates [n; key: its method that sets them]
     guard         // of a region [object]
   };
   union {
@@ -89,7 +90,8 @@ struct MemoStep {
     call,        // of a function of the API [object; words: which of WalkMemo::calls]
     walk,        // of a function of the script [object; words: which of WalkMemo::calls]
     start,       // of a sequence [object: builder; words: the state that it makes]
-    add_inputs,  // to a state [words: state, the first one that it makes; which: method]
+    add_inputs,  // to a state [words: state, the first one that it makes, how many masks it makes; which:
+                 // method]
     recorded,    // the same, whose nodes a stretch made [nodes: of the steps; words also: number of the
                  // builder, its settings]
     reads        // what a step from the state reads [words: state, how many; object: guard of a region]

@@ -295,9 +295,14 @@ WalkValue Walker::call_list_method(WalkValue list, const WalkNode& node, Frame& 
     extend(list, argument);
     return {Py_None};
   }
-  if (node.number != WalkNode::pop) refuse("a method of a list");
-  if (!list.result) refuse("pop() from a list that the function has not made");
+  const bool reverses = node.number == WalkNode::reverse && n == 0;
+  if (node.number != WalkNode::pop && !reverses) refuse("a method of a list");
+  if (!list.result) refuse("pop() or reverse() of a list that the function has not made");
   std::vector<WalkValue>& items = list.result->items;
+  if (reverses) {
+    std::reverse(items.begin(), items.end());
+    return {Py_None};
+  }
   if (items.empty()) refuse("an index out of range");
   const size_t at = n ? index(list, argument) : items.size() - 1;
   const WalkValue last = items[at];

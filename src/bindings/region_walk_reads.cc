@@ -304,6 +304,16 @@ void WalkReads::parameters(PyObject* object) {
   memo_->late_reads.push_back(r);
 }
 
+void WalkReads::dropout(PyObject* builder, PyObject* method, uint32_t rates) {
+  if (!is_on() || !is_new(MemoRead::dropout, builder, method)) return;
+  MemoRead r;
+  r.kind = MemoRead::dropout;
+  if (!find_base(builder, &r)) return;
+  r.n = rates;
+  r.key = key_of(method);
+  memo_->reads.push_back(r);
+}
+
 void WalkReads::specialisation(Specialisation& s) {
   if (is_on() && specialisations_.insert(&s).second) memo_->specialisations.push_back(s.shared_from_this());
 }

@@ -33,6 +33,8 @@ class WalkReads {
   void constructed(PyObject* object) { made_.insert(object); }
   void specialisation(Specialisation& s);
   void guard(const Guard& guard, PyObject* value);
+  // The method of the builder sets no rate that is another one.
+  void dropout(PyObject* builder, PyObject* method, uint32_t rates);
   void depth(int depth) {
     if (is_on()) memo_->depth = std::max(memo_->depth, depth);
   }

@@ -141,6 +141,9 @@ bool MemoReplay::reads(const MemoRead& r) {
     }
     case MemoRead::builder:
       return starts_plainly(base);
+    case MemoRead::dropout:
+      return sets_dropout_plainly(base, memo_->keys[r.key]) &&
+             builder_of(base)->core->number_of_rates() == r.n;
     case MemoRead::guard: {
       const Guard& guard = *reinterpret_cast<const Guard*>(r.object);
       return guard.kind == Guard::method ? guard.is_of(base)
@@ -288,12 +291,18 @@ void MemoReplay::step_made(PyRnnState* from, RnnBuilder::Step step) {
 
 void MemoReplay::add_inputs(const MemoStep& s) {
   PyRnnState* from = states_[words_[0]];
+  RnnBuilder& builder = *from->b->core;
+  const uint32_t n_masks = from->step == RnnBuilder::kStart ? builder.n_masks() : 0;
+  if (n_masks != words_[2]) walker_.refuse("another dropout");
   operands(s);
-  RnnBuilder::Step step = from->b->core->add_inputs(*walker_.engine_, from->step, operands_);
+  RnnBuilder::Step step = builder.add_inputs(*walker_.engine_, from->step, operands_);
   for (uint32_t i = 0; i < operands_.size(); ++i, ++step) {
     step_made(from, step);
     if (s.which != WalkNode::transduce) from = add_state(words_[1] + i, next_state(from, step));
   }
+  if (n_masks == 0) return;
+  const std::vector<NodeId>& masks = builder.masks(*walker_.engine_);
+  made_.insert(made_.end(), masks.begin(), masks.end());
 }
 
 // The same inputs as the walk gave, to a builder that records the same nodes for them.
@@ -301,7 +310,7 @@ void MemoReplay::steps_of_stretch(const MemoStep& s) {
   PyRnnState* from = states_[words_[0]];
   RnnBuilder& builder = *from->b->core;
   Engine& e = *walker_.engine_;
-  if (builder.number != words_[2] || builder.settings(e) != words_[3]) walker_.refuse("another builder");
+  if (builder.number != words_[3] || builder.settings(e) != words_[4]) walker_.refuse("another builder");
   const NodeId* nodes = operands(s);
   for (uint32_t i = 0; i < s.n_nodes / builder.width(); ++i, nodes += builder.width()) {
     const RnnBuilder::Step step = builder.add_step(e, nodes);

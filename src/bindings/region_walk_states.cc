@@ -22,6 +22,28 @@ WalkValue Walker::start_sequence(PyObject* builder) {
   return made;
 }
 
+// Sets rates that are what they are set to. A change is for the statements.
+WalkValue Walker::set_dropout(PyObject* object, const WalkNode& node, Frame& frame) {
+  const uint32_t method = node.number;
+  const size_t n = node.parts.size() - 1;
+  const size_t expected = method == WalkNode::set_dropouts ? 2 : method == WalkNode::set_dropout ? 1 : 0;
+  if (n != expected || PyTuple_GET_SIZE(node.object.get()) != 0) refuse("arguments of another kind");
+  float rates[2] = {};
+  for (size_t i = 0; i < n; ++i) {
+    PyObject* rate = evaluate(node.parts[1 + i], frame).object;
+    if (!rate || !(PyFloat_CheckExact(rate) || PyLong_CheckExact(rate))) refuse("a rate that is no number");
+    rates[i] = as_float(rate, "set_dropout", "rate");
+  }
+  RnnBuilder& builder = *builder_of(object)->core;
+  const bool changes = builder.would_change([&] {
+    if (method == WalkNode::set_dropouts) builder.set_dropouts(rates[0], rates[1]);
+    else builder.set_dropout(rates[0]);
+  });
+  if (changes) refuse("a change of dropout");
+  if (log_) log_->dropout(object, node.parts[0].object.get(), builder.number_of_rates());
+  return {Py_None};
+}
+
 WalkValue Walker::call_state_method(PyObject* object, const WalkNode& node, Frame& frame) {
   const size_t n = node.parts.size() - 1;
   if (PyTuple_GET_SIZE(node.object.get()) != 0) refuse("an argument by name");

@@ -115,7 +115,8 @@ bool StretchJoiner::may_join(size_t i, size_t from) const {
     case MemoStep::parameter:
       break;
     case MemoStep::add_inputs:
-      if (state(i).drops || first(i + 1) - first(i) > UINT16_MAX) return false;
+      if ((state(i).n_masks > 0 && state(i).masks == kNone) || first(i + 1) - first(i) > UINT16_MAX)
+        return false;
       break;
     case MemoStep::reads:  // goes before the trace, as the state must
       return asks(i) && (state(i).nodes == kNone || state(i).nodes < first(from));
@@ -159,8 +160,11 @@ bool StretchJoiner::find_inputs(size_t i, size_t n) {
       if (!is_made_in(before_.nodes[j], i) && !find_input(before_.nodes[j])) return false;
     if (before_.steps[k].kind != MemoStep::add_inputs) continue;
     const WalkedSteps::State& from = state(k);
-    for (uint32_t j = 0; from.nodes != kNone && j < from.n_nodes; ++j)
+    if (from.nodes == kNone) continue;
+    for (uint32_t j = 0; j < from.n_nodes; ++j)
       if (!is_made_in(from.nodes + j, i) && !find_input(from.nodes + j)) return false;
+    for (uint32_t j = 0; j < from.n_masks; ++j)
+      if (!find_input(from.masks + j)) return false;
   }
   return true;
 }

@@ -354,6 +354,8 @@ void RnnBuilder::check_rate(const char* call, float rate) const {
 
 void RnnBuilder::change(const char* call, uint32_t rate, float to) {
   if (rates_[rate] == to) return;
+  differs_ = true;
+  if (trying_) return;
   refuse_inside_instance(call, "set it before batch_map()");
   if (known_settings_.size() == tuning::kSettings) known_settings_.clear();
   if (known_settings_.empty()) known_settings_.push_back({rates_, settings_});

@@ -94,8 +94,30 @@ class RnnBuilder {
   uint32_t width() const { return state_size() + 1; }
 
   bool drops() const { return rates_[0] > 0.f || rates_[1] > 0.f || rates_[2] > 0.f; }
+  uint32_t n_masks() const { return drops() ? size_.layers * shape_.masks : 0; }
+  // Those that the last step has used.
+  const std::vector<NodeId>& masks(Engine& engine) {
+    select(engine);
+    return per_instance_->masks;
+  }
   virtual void set_dropout(float rate);
   virtual void set_dropouts(float rate, float rate_h);
+  // Would f(), which sets rates, change one?
+  template <class F>
+  bool would_change(F f) {
+    trying_ = true;
+    differs_ = false;
+    try {
+      f();
+    } catch (...) {
+      trying_ = false;
+      throw;
+    }
+    trying_ = false;
+    return differs_;
+  }
+  // Of the rates: see settings().
+  uint32_t number_of_rates() const { return settings_; }
   // New masks now; ValueError unless start() was called in this graph.
   void set_dropout_masks(Engine& engine, uint32_t batch);
 
@@ -229,6 +251,7 @@ class RnnBuilder {
   };
   std::vector<Settings> known_settings_;
   uint32_t settings_ = 0, last_settings_ = 0;
+  bool trying_ = false, differs_ = false;          // see would_change()
   std::vector<std::unique_ptr<PerGraph>> graphs_;  // of the graphs there are, at least one
   PerGraph* per_graph_;                            // the one selected
   PerInstance* per_instance_;                      // and in it

@@ -64,6 +64,18 @@ def both(model, words, others):
         second = second.add_input(model.E[w])
     return dy.dot_product(first.output(), second.output())
 
+def tagged(model, words, train, first, second):
+    if train:
+        model.rnn.set_dropouts(first, second)
+    else:
+        model.rnn.disable_dropout()
+    outputs, state = [], model.rnn.initial_state()
+    for x in [model.E[w] for w in words]:
+        state = state.add_input(x)
+        outputs.append(state.output())
+    outputs += model.rnn.initial_state().transduce(outputs)
+    return model.score(outputs[0], outputs[-1])
+
 def last(model, words):
     state = model.rnn.initial_state()
     for w in words:
@@ -236,6 +248,28 @@ def test_sequences_longer_than_a_stretch(pair: Callable) -> None:
     p = pair(MODEL)
     words = list(range(150)) * 11
     learn(p, lambda m: [m.last(model_of(m), words)])
+
+
+@pytest.mark.parametrize("rates", [(0.5, 0.0), (0.3, 0.3)])
+def test_rates_that_a_function_sets(pair: Callable, rates: tuple) -> None:
+    """It is remembered with dropout and without; where a rate changes, its statements run. The first step in
+    a graph draws the masks that the others read."""
+    p = pair(MODEL)
+
+    def use(train: bool, *sentences: list) -> Callable:
+        return lambda m: [m.tagged(model_of(m), words, train, *rates) for words in sentences]
+
+    def count() -> int:
+        return walked(p, "tagged")["remembered"]
+
+    sentences = [[3, 150, 4, 1], [5, 6], [3, 3, 3]]
+    for turn in range(4):
+        for train in (True, False):
+            p.agree(use(train, [9], [9], [9]))  # the first one changes the rates
+            for _ in range(TIMES if turn == 0 else 2):
+                before = count()
+                p.agree(use(train, *sentences))
+            assert count() == before + 3
 
 
 STARTS: list[Callable] = [

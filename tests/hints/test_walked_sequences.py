@@ -106,6 +106,30 @@ BODIES = {
         c = b.add_input(self.E[words[0]]) if words else b
         return [a, b, c, out]
     """,
+    "lists that are turned round": """
+        xs = [self.E[w] for w in words]
+        xs.reverse()
+        hs, order = self.rnn.initial_state().transduce(xs), list(words)
+        order.reverse()
+        hs.reverse()
+        out = []
+        for x, h in zip(xs, hs):
+            out.append(self.cell(x, h))
+        return [out, order]
+    """,
+    "dropout that stays": """
+        if len(words) < 9:
+            self.lstm.set_dropouts(0.25, 0)
+            self.back.disable_dropout()
+            self.rnn.set_dropout(0.5)
+        else:
+            self.lstm.disable_dropout()
+        xs, out = [self.E[w] for w in words], []
+        hs = self.lstm.initial_state().transduce(xs)
+        for h, g in zip(hs, self.rnn.initial_state().transduce(xs)):
+            out.append(self.cell(g, h))
+        return [out, self.back.initial_state().transduce(hs)]
+    """,
     "no inputs": """
         none = self.lstm.initial_state().transduce([])
         for w in words:
@@ -177,9 +201,12 @@ def test_a_function_is_recorded_by_one_call(pair: Callable, body: str) -> None:
         "model.rnn.initial_state(update=False); model.lstm.initial_state(update=False)",
         "model.rnn.initial_state = lambda: model.back.initial_state()",
         "model.lstm = None",
+        "model.lstm.set_dropouts(0.25, 0.5)",
+        "model.rnn.set_dropout = lambda rate: model.lstm.set_dropout(rate)",
+        "Base = type(model.rnn); model.rnn.__class__ = type('Other', (Base,), {'set_dropout': lambda *_: 0})",
     ],
 )
-@pytest.mark.parametrize("name", ["transduce", "steps"])
+@pytest.mark.parametrize("name", ["transduce", "steps", "dropout that stays"])
 def test_what_changes_is_noticed(pair: Callable, name: str, change: str) -> None:
     p = pair(f"{MODEL}\n    def run(self, words):{BODIES[name]}")
     for _ in range(ROUNDS):
