@@ -213,11 +213,11 @@ bool MemoReplay::regions_are_ready() const {
 // ---------------------------------------------------------------- steps
 
 const NodeId* MemoReplay::operands(const MemoStep& s) {
-  operands_.resize(s.n_nodes);
+  operands_.nodes.resize(s.n_nodes);
   const MemoNode* nodes = memo_->nodes.data() + std::exchange(used_.nodes, used_.nodes + s.n_nodes);
   for (uint32_t i = 0; i < s.n_nodes; ++i)
-    operands_[i] = nodes[i] & kMemoInput ? input_nodes_[nodes[i] & ~kMemoInput] : made_[nodes[i]];
-  return operands_.data();
+    operands_.nodes[i] = nodes[i] & kMemoInput ? input_nodes_[nodes[i] & ~kMemoInput] : made_[nodes[i]];
+  return operands_.nodes.data();
 }
 
 void MemoReplay::trace(const MemoStep& s) {
@@ -274,10 +274,12 @@ void MemoReplay::call(const MemoStep& s) {
 
 void MemoReplay::walk(const MemoStep& s) {
   const WalkMemo::Call& call = memo_->calls[words_[0]];
-  call_args_.clear();
-  for (uint32_t i = call.begin; i < call.begin + call.n; ++i) call_args_.push_back(value(memo_->values[i]));
+  operands_.values.clear();
+  for (uint32_t i = call.begin; i < call.begin + call.n; ++i)
+    operands_.values.push_back(value(memo_->values[i]));
   walker_.depth_ = memo_->depth;  // or less
-  const WalkValue made = walker_.walk_again(static_cast<PyObject*>(const_cast<void*>(s.object)), call_args_);
+  const WalkValue made =
+      walker_.walk_again(static_cast<PyObject*>(const_cast<void*>(s.object)), operands_.values);
   if (made.result->type != call.type) walker_.refuse("a call that returns something else than before");
   called_.push_back(made.result);
   made_.push_back(made.result->id);
@@ -295,8 +297,8 @@ void MemoReplay::add_inputs(const MemoStep& s) {
   const uint32_t n_masks = from->step == RnnBuilder::kStart ? builder.n_masks() : 0;
   if (n_masks != words_[2]) walker_.refuse("another dropout");
   operands(s);
-  RnnBuilder::Step step = builder.add_inputs(*walker_.engine_, from->step, operands_);
-  for (uint32_t i = 0; i < operands_.size(); ++i, ++step) {
+  RnnBuilder::Step step = builder.add_inputs(*walker_.engine_, from->step, operands_.nodes);
+  for (uint32_t i = 0; i < operands_.nodes.size(); ++i, ++step) {
     step_made(from, step);
     if (s.which != WalkNode::transduce) from = add_state(words_[1] + i, next_state(from, step));
   }

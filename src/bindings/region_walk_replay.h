@@ -61,9 +61,13 @@ class MemoReplay {
   Used used_;                        // how many of the memo's
   const uint32_t* words_ = nullptr;  // of the step
   std::vector<PyObject*> inputs_;    // borrowed
-  std::vector<NodeId> input_nodes_, made_, operands_;
+  std::vector<NodeId> input_nodes_, made_;
+  struct Operands {  // of the step
+    std::vector<NodeId> nodes;
+    std::vector<WalkValue> values;
+  };
+  Operands operands_;
   std::vector<PyRnnState*> states_;
-  std::vector<WalkValue> call_args_;
   std::vector<WalkResult*> called_, results_;
 };
 

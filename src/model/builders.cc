@@ -361,7 +361,7 @@ void RnnBuilder::change(const char* call, uint32_t rate, float to) {
   if (known_settings_.empty()) known_settings_.push_back({rates_, settings_});
   rates_[rate] = to;
   const auto known = std::find_if(known_settings_.begin(), known_settings_.end(),
-                                  [this](const Settings& s) { return s.rates == rates_; });
+                                  [this](const NumberedRates& s) { return s.rates == rates_; });
   if (known != known_settings_.end()) {
     settings_ = known->number;
     return;

@@ -245,11 +245,11 @@ class RnnBuilder {
   std::vector<NodeId> read_, inputs_;  // what the current step reads; the same without duplicates
   std::vector<uint32_t> equals_;
   // The rates that there were lately, with their numbers.
-  struct Settings {
+  struct NumberedRates {
     std::array<float, kOwnRate + 1> rates;
     uint32_t number;
   };
-  std::vector<Settings> known_settings_;
+  std::vector<NumberedRates> known_settings_;
   uint32_t settings_ = 0, last_settings_ = 0;
   bool trying_ = false, differs_ = false;          // see would_change()
   std::vector<std::unique_ptr<PerGraph>> graphs_;  // of the graphs there are, at least one
