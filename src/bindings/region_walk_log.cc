@@ -235,8 +235,7 @@ bool WalkLog::state_of(PyObject* state, uint32_t* number) {
 void WalkLog::add_state(PyObject* state, MemoNode nodes, MemoNode masks) {
   RnnBuilder& builder = *reinterpret_cast<PyRnnState*>(state)->b->core;
   states_.emplace(state, memo_->n_states++);
-  walked_.states.push_back(
-      {nodes, masks, builder.state_size(), builder.n_masks(), builder.number, builder.settings(*engine_)});
+  walked_.states.push_back({nodes, masks, builder.state_size(), builder.n_masks(), walked_.steps.size() - 1});
 }
 
 // Numbers the nodes of a step, and returns the first number.
@@ -251,7 +250,7 @@ MemoNode WalkLog::step_made(PyRnnState* from, RnnBuilder::Step step) {
 void WalkLog::start(PyObject* of, PyObject* state) {
   if (!is_on()) return;
   if (!known_.contains(of)) return give_up();
-  read(MemoRead::builder, of);
+  builder(of, true);
   if (states_.contains(state)) return;  // the builder has started nothing since
   MemoStep step;
   step.kind = MemoStep::start;
@@ -286,7 +285,7 @@ void WalkLog::add_inputs(PyObject* from, uint32_t method, const WalkValue* input
   auto* const state = reinterpret_cast<PyRnnState*>(from);
   RnnBuilder& builder = *state->b->core;
   const uint32_t n_masks = state->step == RnnBuilder::kStart ? builder.n_masks() : 0;
-  add_step(step, {number, memo_->n_states, n_masks});
+  add_step(step, {number, memo_->n_states});
   const MemoNode masks = n_masks ? n_nodes() + static_cast<MemoNode>(all.size()) * builder.width()
                                  : walked_.states[number].masks;
   for (const WalkValue& each : all) {

@@ -55,8 +55,9 @@ struct MemoRead {
     cell,         // of a function [n: which]
     defaults,     // of a function [object: its code; type: in WalkMemo::codes; n: in globals_of; key]
     parameters,   // the number of its storage [n]
-    builder,      // does it start plainly?
-    dropout,      // the number of a builder's rates [n; key: its method that sets them]
+    builder,      // the number of one that starts plainly [n; key: would parameters take gradients?]
+    rates,        // of a builder, their number [n]
+    dropout,      // is the builder's method, which sets its rates, the package's own? [key]
     guard         // of a region [object]
   };
   union {
@@ -90,10 +91,8 @@ struct MemoStep {
     call,        // of a function of the API [object; words: which of WalkMemo::calls]
     walk,        // of a function of the script [object; words: which of WalkMemo::calls]
     start,       // of a sequence [object: builder; words: the state that it makes]
-    add_inputs,  // to a state [words: state, the first one that it makes, how many masks it makes; which:
-                 // method]
-    recorded,    // the same, whose nodes a stretch made [nodes: of the steps; words also: number of the
-                 // builder, its settings]
+    add_inputs,  // to a state [words: state, the first one that it makes; which: method]
+    recorded,    // the same, whose nodes a stretch made [nodes: of the steps]
     reads        // what a step from the state reads [words: state, how many; object: guard of a region]
   };
   const void* object = nullptr;

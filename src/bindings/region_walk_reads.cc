@@ -304,12 +304,27 @@ void WalkReads::parameters(PyObject* object) {
   memo_->late_reads.push_back(r);
 }
 
-void WalkReads::dropout(PyObject* builder, PyObject* method, uint32_t rates) {
-  if (!is_on() || !is_new(MemoRead::dropout, builder, method)) return;
+// What the steps of the builder record, and at the start whether its parameters take gradients.
+void WalkReads::builder(PyObject* object, bool starts) {
+  RnnBuilder& builder = *builder_of(object)->core;
+  for (const MemoRead::Kind kind : {MemoRead::builder, MemoRead::rates}) {
+    const bool rates = kind == MemoRead::rates;
+    if (!is_on() || (!rates && !starts) || !is_new(kind, object, nullptr)) continue;
+    MemoRead r;
+    r.kind = kind;
+    if (!find_base(object, &r)) return;
+    r.n = rates ? builder.number_of_rates() : builder.number;
+    r.key = !rates && builder.would_update(engine());
+    memo_->reads.push_back(r);
+  }
+}
+
+void WalkReads::dropout(PyObject* object, PyObject* method) {
+  builder(object, false);
+  if (!is_on() || !is_new(MemoRead::dropout, object, method)) return;
   MemoRead r;
   r.kind = MemoRead::dropout;
-  if (!find_base(builder, &r)) return;
-  r.n = rates;
+  if (!find_base(object, &r)) return;
   r.key = key_of(method);
   memo_->reads.push_back(r);
 }

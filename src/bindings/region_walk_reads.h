@@ -33,8 +33,9 @@ class WalkReads {
   void constructed(PyObject* object) { made_.insert(object); }
   void specialisation(Specialisation& s);
   void guard(const Guard& guard, PyObject* value);
+  void builder(PyObject* object, bool starts);
   // The method of the builder sets no rate that is another one.
-  void dropout(PyObject* builder, PyObject* method, uint32_t rates);
+  void dropout(PyObject* builder, PyObject* method);
   void depth(int depth) {
     if (is_on()) memo_->depth = std::max(memo_->depth, depth);
   }

@@ -140,10 +140,14 @@ bool MemoReplay::reads(const MemoRead& r) {
       return storage && (*storage)->uid == r.n;
     }
     case MemoRead::builder:
-      return starts_plainly(base);
+      return starts_plainly(base) && builder_of(base)->core->number == r.n &&
+             builder_of(base)->core->would_update(*walker_.engine_) == (r.key != 0);
+    case MemoRead::rates: {
+      const PyBuilder* builder = builder_of(base);
+      return builder && builder->core && builder->core->number_of_rates() == r.n;
+    }
     case MemoRead::dropout:
-      return sets_dropout_plainly(base, memo_->keys[r.key]) &&
-             builder_of(base)->core->number_of_rates() == r.n;
+      return sets_dropout_plainly(base, memo_->keys[r.key]);
     case MemoRead::guard: {
       const Guard& guard = *reinterpret_cast<const Guard*>(r.object);
       return guard.kind == Guard::method ? guard.is_of(base)
@@ -295,7 +299,6 @@ void MemoReplay::add_inputs(const MemoStep& s) {
   PyRnnState* from = states_[words_[0]];
   RnnBuilder& builder = *from->b->core;
   const uint32_t n_masks = from->step == RnnBuilder::kStart ? builder.n_masks() : 0;
-  if (n_masks != words_[2]) walker_.refuse("another dropout");
   operands(s);
   RnnBuilder::Step step = builder.add_inputs(*walker_.engine_, from->step, operands_.nodes);
   for (uint32_t i = 0; i < operands_.nodes.size(); ++i, ++step) {
@@ -307,15 +310,13 @@ void MemoReplay::add_inputs(const MemoStep& s) {
   made_.insert(made_.end(), masks.begin(), masks.end());
 }
 
-// The same inputs as the walk gave, to a builder that records the same nodes for them.
+// The same, where the trace has recorded what the builder would.
 void MemoReplay::steps_of_stretch(const MemoStep& s) {
   PyRnnState* from = states_[words_[0]];
   RnnBuilder& builder = *from->b->core;
-  Engine& e = *walker_.engine_;
-  if (builder.number != words_[3] || builder.settings(e) != words_[4]) walker_.refuse("another builder");
   const NodeId* nodes = operands(s);
   for (uint32_t i = 0; i < s.n_nodes / builder.width(); ++i, nodes += builder.width()) {
-    const RnnBuilder::Step step = builder.add_step(e, nodes);
+    const RnnBuilder::Step step = builder.add_step(*walker_.engine_, nodes);
     if (s.which != WalkNode::transduce) from = add_state(words_[1] + i, next_state(from, step));
   }
 }

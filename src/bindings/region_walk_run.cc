@@ -80,6 +80,7 @@ PyObject* Walker::or_revert(F f) {
   Graph& g = engine_->graph;
   const GraphMark before = g.mark();
   CountsOfWalk counts(*engine_);
+  RnnBuilder::StepLog steps(g);
   size_ = g.size();
   PyObject* made = nullptr;
   try {
@@ -92,6 +93,7 @@ PyObject* Walker::or_revert(F f) {
   if (!made) {
     forget_own_error();
     if (g.size() != size_) g.revert(before);
+    steps.take_back();
     draws_.put_back();
   }
   counts.add(made ? recorded_ : 0);

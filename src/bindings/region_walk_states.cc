@@ -40,7 +40,7 @@ WalkValue Walker::set_dropout(PyObject* object, const WalkNode& node, Frame& fra
     else builder.set_dropout(rates[0]);
   });
   if (changes) refuse("a change of dropout");
-  if (log_) log_->dropout(object, node.parts[0].object.get(), builder.number_of_rates());
+  if (log_) log_->dropout(object, node.parts[0].object.get());
   return {Py_None};
 }
 

@@ -57,11 +57,8 @@ class StretchJoiner {
   MemoNode renumbered(MemoNode n) const { return n & kMemoInput ? n : renumbered_[n]; }
   bool may_join(size_t i, size_t from) const;
   bool is_plain(NodeId id) const;
-  // Does it record nothing, as it makes a state or asks one for nodes?
-  bool asks(size_t i) const {
-    return (before_.steps[i].kind == MemoStep::start || before_.steps[i].kind == MemoStep::reads) &&
-           begin(i) == end(i);
-  }
+  // Does it record nothing, as it asks a state for nodes?
+  bool asks(size_t i) const { return before_.steps[i].kind == MemoStep::reads && begin(i) == end(i); }
   // The state that the step goes on from, or asks.
   const WalkedSteps::State& state(size_t i) const {
     return walked_.states[before_.words[before_.words_at[i]]];
@@ -119,9 +116,11 @@ bool StretchJoiner::may_join(size_t i, size_t from) const {
         return false;
       break;
     case MemoStep::reads:  // goes before the trace, as the state must
-      return asks(i) && (state(i).nodes == kNone || state(i).nodes < first(from));
+      return asks(i) && state(i).step < from;
+    case MemoStep::start:
+      break;
     default:
-      return asks(i);
+      return false;
   }
   for (NodeId id = begin(i); id < end(i); ++id)
     if (!is_plain(id)) return false;
@@ -185,7 +184,7 @@ bool StretchJoiner::join(size_t i, size_t n) {
     if (is_made_in(node, i) && trace->index_of(walked_.made[node]) - trace->n_inputs() >= trace->n_steps())
       return false;
   for (size_t k = i; k < i + n; ++k)
-    if (asks(k)) copy(k);  // a state is asked before
+    if (asks(k)) copy(k);
   for (MemoNode node = first(i); node < first(i + n); ++node)
     if (is_made_in(node, i))
       renumbered_[node] = n_made_ + trace->index_of(walked_.made[node]) - trace->n_inputs();
@@ -199,20 +198,19 @@ bool StretchJoiner::join(size_t i, size_t n) {
   memo_.traces.push_back(share(std::move(trace)));
   step.object = memo_.traces.back().get();
   memo_.steps.push_back(step);
+  // Where the inputs do not fit, no sequence has been started: the statements may end before they start one.
   for (size_t k = i; k < i + n; ++k)
     if (before_.steps[k].kind == MemoStep::add_inputs) add_states(k);
+    else if (before_.steps[k].kind == MemoStep::start) copy(k);
   return true;
 }
 
 // Of a step whose nodes the trace has made.
 void StretchJoiner::add_states(size_t i) {
-  const WalkedSteps::State& from = state(i);
   MemoStep step = before_.steps[i];
   step.kind = MemoStep::recorded;
   step.n_nodes = 0;
-  step.n_words += 2;
   copy_words(i);
-  memo_.words.insert(memo_.words.end(), {from.builder, from.settings});
   std::vector<MemoNode> made(first(i + 1) - first(i));
   std::iota(made.begin(), made.end(), first(i));
   add_nodes(made, &step);

@@ -2,10 +2,10 @@
 // bulk.
 //
 // Calls of functions and random draws stay steps of their own: what they record may differ from one replay to
-// the next. So do first steps of builders with dropout masks, which they may draw. Of other steps of
-// builders, whose settings are as they were, the trace makes the nodes, and a step `recorded` makes their
-// states. A trace is a function of the nodes that its steps read from elsewhere. Memos whose stretches differ
-// only in indices share a trace, which lives as long as one of them.
+// the next. So do first steps of builders with dropout masks, which they may draw. Of other steps of builders
+// the trace makes the nodes, and a step `recorded` makes the states. A trace is a function of the nodes that
+// its steps read from elsewhere. Memos whose stretches differ only in indices share a trace, which lives as
+// long as one of them.
 #pragma once
 #include "bindings/region_walk_memo.h"
 #include "graph/trace.h"
@@ -20,7 +20,8 @@ struct WalkedSteps {
   };
   struct State {
     MemoNode nodes, masks;  // the first of them; kNone: at the start
-    uint32_t n_nodes, n_masks, builder, settings;
+    uint32_t n_nodes, n_masks;
+    size_t step;  // that makes it
   };
   NodeId begin = 0;          // size of the graph before the first
   std::vector<Step> steps;   // beside WalkMemo::steps

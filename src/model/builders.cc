@@ -114,7 +114,19 @@ NodeId* RnnBuilder::append(const Graph& g, Step* step) {
     if (per_instance_->version != per_graph_->version) *per_instance_ = {.version = per_graph_->version};
     per_instance_->steps.push_back({*step, g.generation()});
   }
+  if (StepLog* log = StepLog::current_; log && &log->graph_ == &g)
+    log->made_.push_back({this, per_graph_, per_instance_});
   return per_graph_->steps.data() + static_cast<size_t>(*step) * width();
+}
+
+void RnnBuilder::remove_last(PerGraph* graph, PerInstance* instance) const {
+  graph->steps.resize(graph->steps.size() - width());
+  if (cells_) instance->steps.pop_back();
+}
+
+void RnnBuilder::StepLog::take_back() {
+  for (; !made_.empty(); made_.pop_back())
+    made_.back().builder->remove_last(made_.back().graph, made_.back().instance);
 }
 
 void RnnBuilder::check_input(const Graph& g, NodeId x) const {
@@ -137,8 +149,8 @@ RnnBuilder::Step RnnBuilder::make_step(Engine& engine, F fill) {
     engine.timing.builder_nodes += engine.graph.size() - before;
     engine.recorded(next[state_size()]);
   } catch (...) {
-    per_graph_->steps.resize(per_graph_->steps.size() - width());
-    if (cells_) per_instance_->steps.pop_back();
+    remove_last(per_graph_, per_instance_);
+    if (StepLog* log = StepLog::current_; log && &log->graph_ == &engine.graph) log->made_.pop_back();
     throw;
   }
   return step;

@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "exec/engine.h"
@@ -24,6 +25,9 @@ struct BuilderSize {
 // steps of a graph and instance and record a step as a trace. A step takes some 200 ns: these parts read each
 // other's state in it.
 class RnnBuilder {
+  struct PerGraph;
+  struct PerInstance;
+
  public:
   using Step = int32_t;
   static constexpr Step kStart = -1;
@@ -88,6 +92,30 @@ class RnnBuilder {
     select(engine);
     return settings_ * 2 + update();
   }
+  // Would initial_state() make parameters take gradients?
+  bool would_update(Engine& engine) { return !started(engine) || update(); }
+  // The steps that builders make in a graph while it exists. The one that was made last counts them.
+  class StepLog {
+   public:
+    explicit StepLog(const Graph& g) : graph_(g), outer_(std::exchange(current_, this)) {}
+    ~StepLog() { current_ = outer_; }
+    StepLog(const StepLog&) = delete;
+    StepLog& operator=(const StepLog&) = delete;
+    // Their nodes were taken back.
+    void take_back();
+
+   private:
+    friend class RnnBuilder;
+    struct Made {
+      RnnBuilder* builder;
+      PerGraph* graph;
+      PerInstance* instance;
+    };
+    const Graph& graph_;
+    std::vector<Made> made_;
+    StepLog* outer_;
+    static inline StepLog* current_ = nullptr;  // recording is under the interpreter's lock
+  };
   // A step of nodes recorded already: width().
   Step add_step(Engine& engine, const NodeId* nodes);
   // Nodes of a step.
@@ -209,6 +237,7 @@ class RnnBuilder {
     return per_graph_->steps.data() + static_cast<size_t>(step) * width();
   }
   NodeId* append(const Graph& g, Step* step);
+  void remove_last(PerGraph* graph, PerInstance* instance) const;
   void record_set(Engine& engine, const NodeId* cells, const NodeId* h);
   void draw_masks(Graph& g, uint32_t batch);
   bool masks_exist(const Graph& g) const;
