@@ -447,6 +447,11 @@ FILES = [
         "zeros (FULL_GRAD) for a parameter that is in the graph but not needed for the loss",
         "ZERO_GRAD for it, where it was not computed",
     ),
+    Difference(
+        "gradients in files, of tables read by lookup_batch() alone",
+        "not written",
+        "written, but for tables that are not updated (set_updated(False)): theirs is never cleared",
+    ),
     Difference("infinity, NaN, subnormal numbers in files", "unreadable; flushed to zero", "kept"),
     Difference("files of DyNet before 2.1", "misread", "read; files of 1.x are recognised and refused"),
     Difference(

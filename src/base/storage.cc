@@ -291,7 +291,7 @@ void Storage::clear_grad() {
     waiting_ = 0;
   }
   touched_.clear();
-  has_grad_ = dense_grad_ = grad_from_file_ = false;
+  has_grad_ = dense_grad_ = grad_from_file_ = single_rows_ = false;
   grad_location_ = GradLocation::host;
 }
 

@@ -160,8 +160,13 @@ class Storage {
   void clear_grad();                     // forgets; contents stay readable in raw_grad()
   std::vector<float> copy_grad() const;  // zeros where nothing was accumulated
   bool row_has_grad(uint32_t row) const { return dense_grad_ || (!row_state_.empty() && row_state_[row]); }
-  // True if backward accumulated something: a gradient that only came from a file does not count.
-  bool grad_to_save() const { return has_grad_ && !grad_from_file_; }
+  // True if backward accumulated something: a gradient that only came from a file does not count. That of a
+  // table which trainers skip is never cleared, and a file would be twice as large for it: as in DyNet, rows
+  // that were only read in batches do not count there.
+  bool grad_to_save() const {
+    return has_grad_ && !grad_from_file_ && (updated || !lookup_ || dense_grad_ || single_rows_);
+  }
+  void count_single_rows() { single_rows_ = true; }  // until clear_grad()
   // What a file says; grad nullptr: zeros. As in DyNet, the gradient of Parameters is there for the next
   // update, and that of a table's row waits until backward adds to the row. May throw before it changes
   // anything.
@@ -223,6 +228,7 @@ class Storage {
   FloatBuffer grad_;
   bool has_grad_ = false, dense_grad_ = false;
   bool grad_from_file_ = false;  // what there is was restored, and nothing added since
+  bool single_rows_ = false;
   GradLocation grad_location_ = GradLocation::host;
   std::vector<uint32_t> touched_;
   enum : uint8_t { kUntouched, kTouched, kWaiting };  // waiting: restored, not in touched_

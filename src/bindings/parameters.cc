@@ -333,6 +333,7 @@ constexpr FastMethod l_set_row_gradients =
       const FloatArray array = as_row_values(a[1], s, rows.size(), a.op());
       wait_for_gradients();  // again: the conversion may have run Python code
       s.clear_grad();
+      s.count_single_rows();
       for (const uint32_t row : ascending) s.grad_row(row);  // so are the touched rows
       copy_rows(array, s.row_size(), [&](size_t i) { return s.grad_row(rows[i]); });
     });

@@ -442,6 +442,32 @@ def test_loading_over_gradients(dy: Any, tmp_path: Path) -> None:
     assert not table.grad_as_array().any()
 
 
+def test_gradients_of_tables_that_are_not_updated(dy: Any, tmp_path: Path) -> None:
+    """They stay for good: as in DyNet, they are not written where rows were read in batches alone."""
+
+    def flags(*reads: Any) -> list[str]:
+        pc = dy.ParameterCollection()
+        table = pc.add_lookup_parameters((3, 2))
+        table.set_updated(False)
+        trainer = dy.SimpleSGDTrainer(pc)
+        for read in reads:
+            dy.renew_cg()
+            dy.sum_batches(dy.sum_elems(read(table))).backward()
+            trainer.update()
+            assert table.grad_as_array().any()
+        pc.save(tmp_path / "f")
+        return [line.split()[-1] for line in (tmp_path / "f").read_text().splitlines() if line[0] == "#"]
+
+    def batch(table: Any) -> Any:
+        return dy.lookup_batch(table, [0, 2])
+
+    def row(table: Any) -> Any:
+        return table[1]
+
+    assert flags(batch) == flags(batch, batch) == ["ZERO_GRAD"]
+    assert flags(row) == flags(batch, row) == flags(row, batch) == ["FULL_GRAD"]
+
+
 def test_graph_keeps_the_values_it_has_seen(dy: Any, tmp_path: Path) -> None:
     pc, p, *_ = small(dy)
     pc.save(tmp_path / "f")
