@@ -75,6 +75,43 @@ def test_exit_status_and_errors(tmp_path: Path) -> None:
     assert done.returncode == 2 and "no such file" in done.stderr
 
 
+@pytest.mark.parametrize("as_module", [False, True])
+def test_tracebacks_begin_at_the_program(tmp_path: Path, as_module: bool) -> None:
+    """As those of `python script.py`, also of errors that other errors cause."""
+    text = """import dynet as dy
+
+def fails():
+    try:
+        dy.zeros(3) + dy.zeros(2)
+    except ValueError as error:
+        raise RuntimeError("later") from error
+
+fails()
+"""
+    if as_module:
+        (tmp_path / "part.py").write_text(text, encoding="utf-8")
+        shown = run_module(tmp_path, "-m", "part", code=1).stderr
+    else:
+        shown = run(tmp_path, text, code=1).stderr
+    assert "__main__.py" not in shown and "program.py" not in shown and "runpy" not in shown
+    named = [line.split(", ", 1)[1] for line in shown.splitlines() if line.startswith("  File")]
+    assert named == ["line 5, in fails", "line 9, in <module>", "line 7, in fails"]
+    assert shown.count("Traceback (most recent call last):") == 2 and shown.endswith("RuntimeError: later\n")
+
+
+def test_programs_that_are_not_python_3(tmp_path: Path) -> None:
+    shown = run(tmp_path, "import dynet as dy\nprint 'x'\n", code=1).stderr.splitlines()
+    assert shown[0].endswith('script.py", line 2') and shown[1].strip() == "print 'x'"
+    assert shown[-2].startswith("SyntaxError: ") and "page on old programs" in shown[-1]
+    in_module = "try:\n    eval('1 +')\nexcept SyntaxError as error:\n    raise\n"
+    assert "page on old programs" not in run(tmp_path, in_module, code=1).stderr
+
+
+def test_a_program_s_own_handler_of_errors(tmp_path: Path) -> None:
+    text = "import sys\nsys.excepthook = lambda *shown: print('mine', shown[1])\nraise ValueError(3)\n"
+    assert run(tmp_path, text, code=1).stdout == "mine 3\n"
+
+
 def run_module(
     folder: Path, *arguments: str, code: int = 0, options: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:

@@ -54,6 +54,22 @@ def _module(name: str) -> _Program:
     return _Program(spec.loader.get_source(name) or "", code, names)
 
 
+def _show_errors_from(program: dict[str, Any]) -> None:
+    """Tracebacks begin where the program does, as those of `python script.py`; `program`: its globals."""
+    show = sys.excepthook
+
+    def from_program(kind: Any, error: BaseException, trace: Optional[types.TracebackType]) -> None:
+        own = trace
+        while own is not None and own.tb_frame.f_globals is not program:
+            own = own.tb_next
+        unread = own is None and isinstance(error, SyntaxError)  # of the program itself
+        show(kind, error.with_traceback(own if own or unread else trace), own)
+        if unread:
+            print("(Python 2? see the page on old programs)", file=sys.stderr)
+
+    sys.excepthook = from_program
+
+
 def _spec(name: str) -> Optional[ModuleSpec]:
     """Of a module; None: there is none. Errors that its packages raise are theirs."""
     try:
@@ -84,6 +100,8 @@ def run(
         explained: whether hints are made for this run where the program has none beside it.
     """
     shims.install()
+    main_module = types.ModuleType("__main__")
+    _show_errors_from(vars(main_module))
     if trusted:
         os.environ[VARIABLE] = ",".join([*trusted_by_environment(), *trusted])
     if module:
@@ -93,7 +111,6 @@ def run(
     sys.argv = [program.names["__file__"], *arguments]
     if re.search(r"^\s*(?:import|from)\s+dynet_compat\b", program.source, re.M):
         config.initialise()  # that import cannot do it: the package is imported already
-    main_module = types.ModuleType("__main__")
     vars(main_module).update(__builtins__=builtins, __cached__=None, **program.names)
     sys.modules["__main__"] = main_module  # and it stays: for pickles, threads and what runs at exit
     hints = os.environ.get("DYNET_COMPAT_HINTS")
