@@ -30,6 +30,17 @@ PyObject* dict_of(const SourceReader::ValueParts& parts, PyObject* base) {
   return PyModule_CheckExact(base) ? PyModule_GetDict(base) : nullptr;
 }
 
+// Of a named tuple: no code runs, and tuples do not change.
+bool is_field(PyObject* found) {
+  static PyObject* const kind = [] {
+    const Owned module = Owned::steal(PyImport_ImportModule("_collections"));
+    PyObject* const type = module ? PyObject_GetAttrString(module.get(), "_tuplegetter") : nullptr;
+    if (!type) PyErr_Clear();
+    return type;
+  }();
+  return found && reinterpret_cast<PyObject*>(Py_TYPE(found)) == kind;
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- parts of a value
@@ -49,7 +60,7 @@ bool SourceReader::read_attribute(uint32_t at, PyObject* base, PyObject** value)
   if (!seen.version || seen.version != last_type_version(type)) {
     seen.version = 0;
     if (type->tp_getattro != PyObject_GenericGetAttr) return false;
-    if (is_computed(type, source.key.get(), &seen.found)) return false;
+    if (is_computed(type, source.key.get(), &seen.found) && !is_field(seen.found)) return false;
     // The class of what was found may become a descriptor later, which changes no version of `type`.
     if (!seen.found || !PyType_HasFeature(Py_TYPE(seen.found), Py_TPFLAGS_HEAPTYPE))
       seen.version = last_type_version(type);

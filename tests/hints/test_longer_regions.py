@@ -221,6 +221,41 @@ def block(o, x):
     assert hits["Block.f"] > 3 and hits["block"] > 3, hits
 
 
+FIELDS = {
+    "nothing": lambda kind: kind(3.0, vector(2), 0),
+    "another class": lambda kind: type("Other", (), {"scale": 5.0, "x": vector(3)})(),
+    "a subclass": lambda kind: type("Sub", (kind,), {"scale": 7.0})(3.0, vector(2), 0),
+    "a property": lambda kind: setattr(kind, "scale", property(lambda self: 9.0)),
+    "another field": lambda kind: setattr(kind, "scale", vars(kind)["other"]),
+    "no tuple": lambda kind: type("Not", (), {"scale": vars(kind)["scale"], "x": vector(3)})(),
+}
+
+
+@pytest.mark.parametrize("change", FIELDS.values(), ids=FIELDS)
+def test_fields_of_named_tuples(pair: Callable, change: Callable[[Any], Any]) -> None:
+    p = pair("""
+from collections import namedtuple
+def make():
+    return namedtuple("State", "scale x other")
+def f(state, y):
+    return dy.tanh(state.x * state.scale) + y
+""")
+
+    def use(m: Any) -> list:
+        kind = m.make()
+        results = [m.f(kind(k % 3 + 1.0, vector(k % 4), 11.0), vector(1)) for k in range(8)]
+        changed = change(kind)
+        try:
+            results.append(m.f(changed or kind(2.0, vector(2), 11.0), vector(1)))
+        except TypeError as error:
+            results.append(str(error))
+        return results
+
+    for _ in range(3):
+        p.agree(use)
+    assert p.hits > 5, p.statistics
+
+
 @pytest.mark.parametrize("function", ["exp", "logistic", None])
 def test_attributes_of_modules_that_change(pair: Callable, function: str) -> None:
     p = pair("""
