@@ -334,7 +334,7 @@ void CpuExecutor::back_lookup(const Launch& l) {
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
     const Graph::Ids ids = graph_.ids(it.id);
-    if (ids.n == 1) storage.count_single_rows();
+    if (!ids.list) storage.count_single_rows();
     for (uint32_t j = 0; j < ids.n; ++j) {
       const int64_t at = it.out + static_cast<int64_t>(j * row);
       if (!now) {
