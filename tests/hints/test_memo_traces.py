@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from functools import partial
 from types import ModuleType
 from typing import Any, Callable
 
@@ -75,6 +76,13 @@ def tagged(model, words, train, first, second):
         outputs.append(state.output())
     outputs += model.rnn.initial_state().transduce(outputs)
     return model.score(outputs[0], outputs[-1])
+
+def scored(model, x):
+    h = model.score(x, model.b)
+    return model.score(h, model.rnn.initial_state().add_input(h).output())
+
+def last_h(rnn, x):
+    return rnn.initial_state().add_inputs([x, x])[1].h()[0]
 
 def last(model, words):
     state = model.rnn.initial_state()
@@ -270,6 +278,44 @@ def test_rates_that_a_function_sets(pair: Callable, rates: tuple) -> None:
                 before = count()
                 p.agree(use(train, *sentences))
             assert count() == before + 3
+
+
+def attempt(call: Callable) -> Any:
+    try:
+        return call()
+    except ValueError as e:
+        return str(e)
+
+
+def test_a_walk_that_ends_early_leaves_nothing_with_the_builder(pair: Callable) -> None:
+    """No sequence that the statements do not start, and no steps."""
+    p = pair(MODEL)
+
+    def use(m: ModuleType, shapes: tuple = (3, 3)) -> list:
+        model = model_of(m)
+        xs = [dy.inputVector([0.1 * k for k in range(n)]) for n in shapes]
+        told = [attempt(lambda x=x: m.scored(model, x)) for x in xs]
+        started = attempt(lambda: len(model.rnn.get_parameter_expressions()))
+        return [*told, started, attempt(lambda: dy.RNNState(model.rnn, 99))]
+
+    learn(p, use)
+    for shapes in ((2,), (2, 3), (3, 2, 3), (2, 2, 3)):
+        for _ in range(4):
+            p.agree(partial(use, shapes=shapes))
+
+
+@pytest.mark.parametrize("kind", ["GRUBuilder", "SimpleRNNBuilder", "VanillaLSTMBuilder"])
+def test_dropout_between_calls(pair: Callable, kind: str) -> None:
+    """h() and output() are one node without, and may be two with it."""
+    p = pair(MODEL)
+    for m in (p.plain, p.other):
+        model = model_of(m)
+        model.rnn = getattr(dy, kind)(1, 3, 3, model.pc)
+    for rate in (0.0, 0.5, 0.0, 0.5):
+        for m in (p.plain, p.other):
+            m.model.rnn.set_dropout(rate)
+        for _ in range(TIMES // 4):
+            p.agree(lambda m: [m.last_h(m.model.rnn, m.model.b), m.last_h(m.model.rnn, m.model.E[1])])
 
 
 STARTS: list[Callable] = [
