@@ -78,8 +78,13 @@ def tagged(model, words, train, first, second):
     return model.score(outputs[0], outputs[-1])
 
 def scored(model, x):
-    h = model.score(x, model.b)
-    return model.score(h, model.rnn.initial_state().add_input(h).output())
+    h = x
+    for w in [3, 2]:
+        h = dy.tanh(model.W * h) + model.E[w]
+    state = model.rnn.initial_state()
+    for w in [3, 2]:
+        state = state.add_input(model.E[w] + h)
+    return state.output()
 
 def last_h(rnn, x):
     return rnn.initial_state().add_inputs([x, x])[1].h()[0]
