@@ -297,14 +297,22 @@ void wrap_init(Object c, bool takes_arguments) {
 PyObject* own_initial_state;  // the function that the class has at first
 
 // Functions that the classes have at first, by which dropout rates are set.
-std::vector<PyObject*>& own_setters() {
-  static auto* const all = new std::vector<PyObject*>;
+struct Setter {
+  PyTypeObject* type;
+  const char* name;
+  PyObject* function;
+};
+std::vector<Setter>& own_setters() {
+  static auto* const all = new std::vector<Setter>;
   return *all;
 }
 
-// A method that is a function of the object's class, borrowed from that; null: it is something else.
+// A method that is a function of the object's class, borrowed from that; null: it is something else. What a
+// script has put into the class may run when it is read, so only what pybind11 makes is.
 PyObject* function_of_method(PyObject* object, PyObject* name) {
   if (Py_TYPE(object)->tp_getattro != attribute) return nullptr;
+  PyObject* of_class = _PyType_Lookup(Py_TYPE(object), name);
+  if (!of_class || !PyInstanceMethod_Check(of_class)) return nullptr;
   const auto found = pybind11::reinterpret_steal<Object>(PyObject_GetAttr(object, name));
   if (!found) PyErr_Clear();
   const bool bound = found && PyMethod_Check(found.ptr()) && PyMethod_GET_SELF(found.ptr()) == object;
@@ -320,8 +328,12 @@ bool starts_plainly(PyObject* object) {
 
 bool sets_dropout_plainly(PyObject* object, PyObject* name) {
   PyObject* function = function_of_method(object, name);
-  const std::vector<PyObject*>& own = own_setters();
-  return function && std::find(own.begin(), own.end(), function) != own.end() && builder_of(object)->core;
+  const std::vector<Setter>& own = own_setters();
+  const bool found = function && std::any_of(own.begin(), own.end(), [&](const Setter& s) {
+                       return s.function == function && PyUnicode_CompareWithASCIIString(name, s.name) == 0 &&
+                              PyObject_TypeCheck(object, s.type);
+                     });
+  return found && builder_of(object)->core;
 }
 
 namespace {
@@ -407,7 +419,7 @@ void add_builders(pybind11::module_& m) {
       if (pybind11::hasattr(m.attr(name), setter)) {
         PyObject* function = PyInstanceMethod_GET_FUNCTION(Object(m.attr(name).attr(setter)).ptr());
         Py_INCREF(function);
-        own_setters().push_back(function);
+        own_setters().push_back({reinterpret_cast<PyTypeObject*>(m.attr(name).ptr()), setter, function});
       }
   }
 }

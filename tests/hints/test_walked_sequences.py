@@ -226,3 +226,31 @@ def test_what_changes_is_noticed(pair: Callable, name: str, change: str) -> None
 
     p.agree(other)
     p.agree(use(*SENTENCES))
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        "set_dropout = dy.SimpleRNNBuilder.disable_dropout",
+        "set_dropout = dy.SimpleRNNBuilder.set_dropouts",
+        "disable_dropout = dy.SimpleRNNBuilder.set_dropout",
+        "set_dropout = property(lambda self: seen.append(1) or super(Own, self).set_dropout)",
+        "initial_state = property(lambda self: seen.append(1) or super(Own, self).initial_state)",
+    ],
+)
+@pytest.mark.usefixtures("without_trials")
+def test_methods_of_a_subclass_run_as_often_as_they_are_called(pair: Callable, member: str) -> None:
+    own = f"seen = []\n\nclass Own(dy.SimpleRNNBuilder):\n    {member}\n"
+    call = "disable_dropout()" if member.startswith("disable") else "set_dropout(0)"
+    body = f"""
+        self.rnn.{call}
+        xs, out = [self.E[w] for w in words], []
+        for h in self.rnn.initial_state().transduce(xs):
+            out.append(self.cell(h, h))
+        return out
+    """
+    source = MODEL.replace("dy.SimpleRNNBuilder(", "Own(").replace("self.shared = self.rnn.initial_state", "")
+    p = pair(f"{own}{source}\n    def run(self, words):{body}")
+    for _ in range(ROUNDS):
+        for words in SENTENCES:
+            p.agree(lambda m, words=words: [*use(words)(m), len(m.seen)])
