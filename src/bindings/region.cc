@@ -26,6 +26,11 @@ Region::~Region() = default;
 // ---------------------------------------------------------------- calls
 
 PyObject* Region::call(PyObject* const* args, size_t n) {
+  if (!disabled_.empty()) {
+    pending_item_ = {};
+    for (const auto& restorer : restorers_) restorer->count_call();
+    return nullptr;
+  }
   const bool first = statistics_.runs() < 4 * tuning::kFirstWindow;
   if (++statistics_.calls % (first ? tuning::kTimedFirstCalls : tuning::kTimedCalls) != 0)
     return call_untimed(args, n);
@@ -36,7 +41,7 @@ PyObject* Region::call(PyObject* const* args, size_t n) {
   payoff_.longest_call = std::max(payoff_.longest_call, elapsed);
   ++statistics_.timed_calls;
   if (std::exchange(walked_, false)) payoff_.next = 0;
-  else if (disabled_.empty()) check_payoff();
+  else check_payoff();
   return results;
 }
 
@@ -251,24 +256,44 @@ void Region::disable(const std::string& reason) {
   // Released last, as that may call this region.
   const TraceSession session = std::exchange(session_, {});
   const auto specialisations = std::exchange(specialisations_, {});
-  for (const auto& restorer : std::exchange(restorers_, {})) restorer->forget_object();
+  for (const auto& restorer : restorers_) restorer->forget_region();
 }
 
-CodeRestorer::CodeRestorer(PyObject* function, PyObject* old, size_t objects)
+CodeRestorer::CodeRestorer(PyObject* function, PyObject* old, PyObject* objects)
     : function_(Owned::steal(PyWeakref_NewRef(function, nullptr))),
       old_(old),
       new_(PyFunction_GET_CODE(function)),
-      in_use_(objects) {
+      in_use_(static_cast<size_t>(PyList_GET_SIZE(objects))),
+      walked_(in_use_) {
   if (!function_) throw PythonError();
+  for (size_t i = 0; i < in_use_; ++i)
+    if (const Region* region = region_in(PyList_GET_ITEM(objects, static_cast<Py_ssize_t>(i)))) {
+      regions_.push_back(region);
+      --walked_;
+    }
 }
 
-void CodeRestorer::forget_object() {
-  if (--in_use_ > 0) return;
+// What walked functions save is not known.
+void CodeRestorer::compare() {
+  double saved = 0;
+  for (const Region* region : regions_) saved += region->saved_by_replays();
+  const double here = saved - std::exchange(saved_, saved);
+  const auto taken = static_cast<double>(tuning::kAroundRestingRegion) * static_cast<double>(calls_);
+  calls_ = 0;
+  lost_ = walked_ == 0 && here < taken ? lost_ + 1 : 0;
+  if (lost_ == 2) restore();
+}
+
+// Once. The new code, which holds the regions, is let go.
+void CodeRestorer::restore() {
+  regions_.clear();
+  const Owned before = std::exchange(old_, {}), after = std::exchange(new_, {});
   const Owned function(reinterpret_cast<PyWeakReference*>(function_.get())->wr_object);
-  if (!PyFunction_Check(function.get()) || PyFunction_GET_CODE(function.get()) != new_.get()) return;
-  if (PyObject_SetAttrString(function.get(), "__code__", old_.get()) < 0)
+  if (!before || !PyFunction_Check(function.get()) || PyFunction_GET_CODE(function.get()) != after.get())
+    return;
+  if (PyObject_SetAttrString(function.get(), "__code__", before.get()) < 0)
     return PyErr_WriteUnraisable(function.get());
-  share_program(old_.get(), new_.get());
+  share_program(before.get(), after.get());
 }
 
 // ---------------------------------------------------------------- payoff
@@ -323,6 +348,12 @@ double Region::Statistics::saved() const {
   if (!timed_calls || script_ns == INT64_MAX) return NAN;
   const double statements = static_cast<double>(script_ns) * static_cast<double>(runs());
   return 1e-9 * (statements - call_cost() - static_cast<double>(session_ns));
+}
+
+double Region::saved_by_replays() const {
+  const Statistics& s = statistics_;
+  if (!disabled_.empty() || !s.timed_calls || s.script_ns == INT64_MAX) return 0;
+  return std::max(static_cast<double>(s.script_ns) * static_cast<double>(s.hits) - s.call_cost(), 0.);
 }
 
 PyObject* Region::statistics() const {
@@ -409,7 +440,7 @@ PyObject* restore_code(PyObject*, PyObject* args) {
     return nullptr;
   return guarded([&] {
     const auto n = PyList_GET_SIZE(objects);
-    const auto restorer = std::make_shared<CodeRestorer>(function, old, static_cast<size_t>(n));
+    const auto restorer = std::make_shared<CodeRestorer>(function, old, objects);
     for (Py_ssize_t i = 0; i < n; ++i) {
       PyObject* object = PyList_GET_ITEM(objects, i);
       if (Region* region = region_in(object)) region->add_restorer(restorer);

@@ -27,19 +27,40 @@ namespace dyc::py {
 
 class LoopIterator;
 class LoopReplayer;
+class Region;
 
 // Gives a function its old code back when none of the objects in its new one, regions and walked functions,
-// is in use any more. This is no Python code, as an exception of a signal's handler that came in it would be
+// is in use any more, or when those in use save less time than calls of the others take, in two windows of
+// these in a row. This is no Python code, as an exception of a signal's handler that came in it would be
 // lost.
 class CodeRestorer {
  public:
-  // `objects`: how many there are in the function's code.
-  CodeRestorer(PyObject* function, PyObject* old, size_t objects);
-  void forget_object();
+  // `objects`: those in the function's code.
+  CodeRestorer(PyObject* function, PyObject* old, PyObject* objects);
+  void forget_region() { forget(); }
+  void forget_walked_function() {
+    --walked_;
+    forget();
+  }
+  // A region that is given up was called.
+  void count_call() {
+    if (++calls_ == tuning::kIdleCalls) [[unlikely]]
+      compare();
+  }
 
  private:
-  Owned function_, old_, new_;  // function_: a weak reference
-  size_t in_use_;
+  void forget() {
+    if (--in_use_ == 0) restore();
+  }
+  void compare();
+  void restore();
+
+  Owned function_, old_, new_;          // function_: a weak reference
+  std::vector<const Region*> regions_;  // of the new code
+  size_t in_use_, walked_;              // of all, and of walked functions
+  uint64_t calls_ = 0;                  // of regions that are given up, in this window
+  double saved_ = 0;                    // by the others, before it
+  uint32_t lost_ = 0;                   // windows in a row
 };
 
 class Region {
@@ -67,6 +88,8 @@ class Region {
   }
   const RegionLoop& loop() const;  // throws PythonError where there is none
   void add_restorer(std::shared_ptr<CodeRestorer> restorer) { restorers_.push_back(std::move(restorer)); }
+  // Nanoseconds by its replays; what it took to learn is spent. 0: it is given up, or that is not known.
+  double saved_by_replays() const;
   PyObject* statistics() const;
 
  private:

@@ -155,7 +155,7 @@ PyObject* WalkedFunction::timed(Engine& e, WalkPayoff& times, PyObject* const* a
 void WalkedFunction::give_up(const char* why) {
   off = why;
   memos.turn_off();
-  for (const auto& restorer : std::exchange(restorers, {})) restorer->forget_object();
+  for (const auto& restorer : std::exchange(restorers, {})) restorer->forget_walked_function();
 }
 
 PyObject* WalkedFunction::walk(PyObject* const* args, size_t n, MemoFound found, bool may_walk) {

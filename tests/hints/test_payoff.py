@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import dynet_compat as dy
+import pytest
 from support.walks import walked
 
 # Recorded by one call for each of 60 factors: the call has to find the right one of 60 traces of two ops.
@@ -35,28 +36,38 @@ def test_a_region_that_takes_longer_than_its_statements_is_given_up(pair: Callab
     p.agree(lambda m: [m.f(dy.inputVector([1.0]), float(i)) for i in range(9)])
 
 
-def test_code_stays_rewritten_while_a_region_in_it_is_in_use(pair: Callable) -> None:
-    p = pair(
-        """
-    class Model:
-      def __init__(self):
-        self.pc = dy.ParameterCollection()
-        self.W = self.pc.add_parameters((2, 2))
+TWO_REGIONS = """
+class Model:
+  def __init__(self):
+    self.pc = dy.ParameterCollection()
+    self.W = self.pc.add_parameters((2, 2))
 
-    def f(x, s, model, *, walked=False):  # no function with such parameters is
-      z = dy.tanh(x)
-      z = z * s
-      if model is None:
-        return z
-      for _ in range(2):
-        z = dy.tanh(model.W * dy.cmult(z, z) + model.W * dy.tanh(z) + dy.logistic(model.W * z))
-      return z
-    """
-    )
+def f(x, s, model, *, walked=False):  # no function with such parameters is
+  z = dy.tanh(x)
+  z = z * s
+  if model is None:
+    return z
+  for _ in range(4):
+    z = dy.tanh(model.W * dy.cmult(z, z) + model.W * dy.tanh(z) + dy.logistic(model.W * z))
+    z = dy.tanh(model.W * dy.square(z) + dy.cmult(z, dy.logistic(z)) + dy.rectify(model.W * z))
+  return z
+"""
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_code_stays_rewritten_while_a_region_in_it_saves_more(pair: Callable, trained: bool) -> None:
+    """Than calls of the one that is given up take. The old code comes back where it does nothing for long."""
+    p = pair(TWO_REGIONS)
     rewritten = p.other.f.__code__
     call_often(lambda x, s: p.other.f(x, s, None), factors=60)
     assert [s["off"] for s in p.statistics.values()].count(LOST) == 1, p.statistics
     assert p.other.f.__code__ is rewritten
+    p.agree(lambda m: [m.f(dy.inputVector([1.0, 2.0]), float(i), m.Model()) for i in range(9)])
+    model = p.other.Model() if trained else None
+    for _ in range(3):
+        call_often(lambda x, s: p.other.f(x, s, model), factors=60)
+    assert (p.other.f.__code__ is rewritten) == trained, p.statistics
+    assert trained or p.other.f.__code__ == p.plain.f.__code__
     p.agree(lambda m: [m.f(dy.inputVector([1.0, 2.0]), float(i), m.Model()) for i in range(9)])
 
 
