@@ -1,5 +1,5 @@
 // Writes a walk down (region_walk_memo.h) while it goes on: what it records, and what it returns.
-// WalkLog has 28 methods: one for each kind of step.
+// WalkLog has 31 methods: one for each kind of step.
 #pragma once
 #include "bindings/builders.h"
 #include "bindings/region_walk_reads.h"

@@ -162,6 +162,14 @@ bool WalkReads::find_base(PyObject* base, MemoRead* r) {
   return is_on();
 }
 
+// Null: it was added before, or the walk cannot be a memo.
+MemoRead* WalkReads::add_read(MemoRead::Kind kind, PyObject* base, PyObject* key) {
+  MemoRead r;
+  r.kind = kind;
+  if (!is_new(kind, base, key) || !find_base(base, &r)) return nullptr;
+  return &memo_->reads.emplace_back(r);
+}
+
 void WalkReads::read(MemoRead::Kind kind, PyObject* base, PyObject* key, PyObject* value) {
   if (kind == MemoRead::item && !value) kind = MemoRead::absent;
   // The method of its class, made when it is read: what is bound is remembered.
@@ -190,13 +198,10 @@ void WalkReads::read_made(PyObject* value) {
 }
 
 void WalkReads::constructor(PyTypeObject* type, PyObject* init) {
-  if (!is_on() || !is_new(MemoRead::constructor, type, nullptr)) return;
-  MemoRead r;
-  r.kind = MemoRead::constructor;
-  if (!find_base(reinterpret_cast<PyObject*>(type), &r)) return;
-  r.base_type = type_of(type);
+  MemoRead* r = add_read(MemoRead::constructor, reinterpret_cast<PyObject*>(type));
+  if (!r) return;
+  r->base_type = type_of(type);
   if (init) known_.insert(init);
-  memo_->reads.push_back(r);
 }
 
 void WalkReads::length(PyObject* container) {
@@ -307,26 +312,16 @@ void WalkReads::parameters(PyObject* object) {
 // What the steps of the builder record, and at the start whether its parameters take gradients.
 void WalkReads::builder(PyObject* object, bool starts) {
   RnnBuilder& builder = *builder_of(object)->core;
-  for (const MemoRead::Kind kind : {MemoRead::builder, MemoRead::rates}) {
-    const bool rates = kind == MemoRead::rates;
-    if (!is_on() || (!rates && !starts) || !is_new(kind, object, nullptr)) continue;
-    MemoRead r;
-    r.kind = kind;
-    if (!find_base(object, &r)) return;
-    r.n = rates ? builder.number_of_rates() : builder.number;
-    r.key = !rates && builder.would_update(engine());
-    memo_->reads.push_back(r);
+  if (MemoRead* r = starts ? add_read(MemoRead::builder, object) : nullptr) {
+    r->n = builder.number;
+    r->key = builder.would_update(engine());
   }
+  if (MemoRead* r = add_read(MemoRead::rates, object)) r->n = builder.number_of_rates();
 }
 
 void WalkReads::dropout(PyObject* object, PyObject* method) {
   builder(object, false);
-  if (!is_on() || !is_new(MemoRead::dropout, object, method)) return;
-  MemoRead r;
-  r.kind = MemoRead::dropout;
-  if (!find_base(object, &r)) return;
-  r.key = key_of(method);
-  memo_->reads.push_back(r);
+  if (MemoRead* r = add_read(MemoRead::dropout, object, method)) r->key = key_of(method);
 }
 
 void WalkReads::specialisation(Specialisation& s) {

@@ -3,7 +3,7 @@
 // An object may be read if it is an argument or was read before. What this does not know how to write makes
 // the walk no memo.
 //
-// WalkReads has 27 methods: one for each kind of read.
+// WalkReads has 30 methods: one for each kind of read.
 #pragma once
 #include <unordered_map>
 #include <unordered_set>
@@ -64,6 +64,7 @@ class WalkReads {
   bool is_new(uint64_t kind, const void* base, const void* key);
   void read_made(PyObject* value);
   bool find_base(PyObject* base, MemoRead* r);
+  MemoRead* add_read(MemoRead::Kind kind, PyObject* base, PyObject* key = nullptr);
   MemoExpected expect(PyObject* value);
   void expect(PyObject* value, MemoRead* r);
   void parameters(PyObject* object);

@@ -1,5 +1,5 @@
 // Records what a memo of a walk says (region_walk_memo.h), in place of the walk.
-// MemoReplay has 28 methods: one for each kind of read and step.
+// MemoReplay has 30 methods: one for each kind of read and step.
 #pragma once
 #include <span>
 

@@ -114,8 +114,7 @@ NodeId* RnnBuilder::append(const Graph& g, Step* step) {
     if (per_instance_->version != per_graph_->version) *per_instance_ = {.version = per_graph_->version};
     per_instance_->steps.push_back({*step, g.generation()});
   }
-  if (StepLog* log = StepLog::current_; log && &log->graph_ == &g)
-    log->made_.push_back({this, per_graph_, per_instance_});
+  if (StepLog* log = StepLog::of(g)) log->made_.push_back({this, per_graph_, per_instance_});
   return per_graph_->steps.data() + static_cast<size_t>(*step) * width();
 }
 
@@ -150,7 +149,7 @@ RnnBuilder::Step RnnBuilder::make_step(Engine& engine, F fill) {
     engine.recorded(next[state_size()]);
   } catch (...) {
     remove_last(per_graph_, per_instance_);
-    if (StepLog* log = StepLog::current_; log && &log->graph_ == &engine.graph) log->made_.pop_back();
+    if (StepLog* log = StepLog::of(engine.graph)) log->made_.pop_back();
     throw;
   }
   return step;

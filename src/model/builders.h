@@ -21,7 +21,7 @@ struct BuilderSize {
 // builder: it keeps that for the graph of each, and calls without an engine mean that of the last call with
 // one. Instances of batch_map share the steps, but have masks and a latest step of their own.
 //
-// 58 methods and 15 fields: 25 methods are the interface, 15 what cells record with, and the rest find the
+// 63 methods and 19 fields: 30 methods are the interface, 15 what cells record with, and the rest find the
 // steps of a graph and instance and record a step as a trace. A step takes some 200 ns: these parts read each
 // other's state in it.
 class RnnBuilder {
@@ -106,6 +106,8 @@ class RnnBuilder {
 
    private:
     friend class RnnBuilder;
+    // Null: steps in this graph are not counted.
+    static StepLog* of(const Graph& g) { return current_ && &current_->graph_ == &g ? current_ : nullptr; }
     struct Made {
       RnnBuilder* builder;
       PerGraph* graph;
