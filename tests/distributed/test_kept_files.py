@@ -35,6 +35,7 @@ for k in range(1, int(sys.argv[1]) + 1):
         q.set_value(dy.load("pair", dy.ParameterCollection())[0].as_array() / 2)
         p.set_value(p.as_array() / (3 if os.path.exists("new") else 2))
         trainer.learning_rate /= 2
+        dy.distributed.sum(0)  # every rank has read what rank 0 saves over
     if k in (3, 7):
         p.save("one", "/_0")
         trainer.save("trainer")
