@@ -71,6 +71,31 @@ def test_code_stays_rewritten_while_a_region_in_it_saves_more(pair: Callable, tr
     p.agree(lambda m: [m.f(dy.inputVector([1.0, 2.0]), float(i), m.Model()) for i in range(9)])
 
 
+def test_a_region_is_given_up_once(pair: Callable) -> None:
+    """One that has lost before, and runs in too many ways in the very call in which it would lose again."""
+    p = pair(TWO_REGIONS)
+    rewritten = p.other.f.__code__
+    region = next(iter(p.rewriter.regions.values()))
+    others, window, timed = 0, 2048, 16
+    x: Any = None
+    for call in range(1, 4000):
+        if call % 300 == 1:
+            dy.renew_cg()
+            x = dy.inputVector([1.0, 2.0])
+        s = region.statistics()
+        if s["off"]:
+            break
+        hits, ways, runs = s["hits"], s["misses"], s["hits"] + s["misses"] + s["reviews"]
+        left = -call % timed
+        near = left < 10 and runs + left + 1 >= window
+        another = hits >= 4 * (ways + 1) if near else hits > 4 * (ways + 5)
+        another = another or (left == 0 and runs + 1 >= window)
+        others += another
+        p.other.f(x, 100.0 + others if another else float(call % 48), None)
+    assert region.statistics()["off"] == "it runs in too many ways"
+    assert p.other.f.__code__ is rewritten, p.statistics
+
+
 def test_functions_are_not_kept_alive(pair: Callable) -> None:
     import gc
     import weakref
