@@ -259,13 +259,19 @@ void Region::disable(const std::string& reason) {
   for (const auto& restorer : restorers_) restorer->forget_region();
 }
 
-CodeRestorer::CodeRestorer(PyObject* function, PyObject* old, PyObject* objects)
-    : function_(Owned::steal(PyWeakref_NewRef(function, nullptr))),
-      old_(old),
-      new_(PyFunction_GET_CODE(function)),
-      in_use_(static_cast<size_t>(PyList_GET_SIZE(objects))),
-      walked_(in_use_) {
-  if (!function_) throw PythonError();
+CodeRestorer::CodeRestorer(PyObject* functions, PyObject* old, PyObject* objects)
+    : old_(old), in_use_(static_cast<size_t>(PyList_GET_SIZE(objects))), walked_(in_use_) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(functions); ++i) {
+    PyObject* function = PyList_GET_ITEM(functions, i);
+    if (!PyFunction_Check(function)) {
+      PyErr_Format(PyExc_TypeError, "_restore_code(): expected functions, got %s",
+                   Py_TYPE(function)->tp_name);
+      throw PythonError();
+    }
+    if (!new_) new_ = Owned(PyFunction_GET_CODE(function));
+    functions_.push_back(Owned::steal(PyWeakref_NewRef(function, nullptr)));
+    if (!functions_.back()) throw PythonError();
+  }
   for (size_t i = 0; i < in_use_; ++i)
     if (const Region* region = region_in(PyList_GET_ITEM(objects, static_cast<Py_ssize_t>(i)))) {
       regions_.push_back(region);
@@ -288,11 +294,13 @@ void CodeRestorer::compare() {
 void CodeRestorer::restore() {
   regions_.clear();
   const Owned before = std::exchange(old_, {}), after = std::exchange(new_, {});
-  const Owned function(reinterpret_cast<PyWeakReference*>(function_.get())->wr_object);
-  if (!before || !PyFunction_Check(function.get()) || PyFunction_GET_CODE(function.get()) != after.get())
-    return;
-  if (PyObject_SetAttrString(function.get(), "__code__", before.get()) < 0)
-    return PyErr_WriteUnraisable(function.get());
+  if (!before || !after) return;
+  for (const Owned& each : std::exchange(functions_, {})) {
+    const Owned function(reinterpret_cast<PyWeakReference*>(each.get())->wr_object);
+    if (!PyFunction_Check(function.get()) || PyFunction_GET_CODE(function.get()) != after.get()) continue;
+    if (PyObject_SetAttrString(function.get(), "__code__", before.get()) < 0)
+      PyErr_WriteUnraisable(function.get());
+  }
   share_program(before.get(), after.get());
 }
 
@@ -434,13 +442,13 @@ PyObject* call(PyObject* self, PyObject* const* args, size_t n, PyObject* names)
 }
 
 PyObject* restore_code(PyObject*, PyObject* args) {
-  PyObject *function, *old, *objects;
-  if (!PyArg_ParseTuple(args, "O!O!O!:_restore_code", &PyFunction_Type, &function, &PyCode_Type, &old,
+  PyObject *functions, *old, *objects;
+  if (!PyArg_ParseTuple(args, "O!O!O!:_restore_code", &PyList_Type, &functions, &PyCode_Type, &old,
                         &PyList_Type, &objects))
     return nullptr;
   return guarded([&] {
     const auto n = PyList_GET_SIZE(objects);
-    const auto restorer = std::make_shared<CodeRestorer>(function, old, objects);
+    const auto restorer = std::make_shared<CodeRestorer>(functions, old, objects);
     for (Py_ssize_t i = 0; i < n; ++i) {
       PyObject* object = PyList_GET_ITEM(objects, i);
       if (Region* region = region_in(object)) region->add_restorer(restorer);
@@ -452,8 +460,9 @@ PyObject* restore_code(PyObject*, PyObject* args) {
 
 PyMethodDef functions[] = {
     {"_restore_code", restore_code, METH_VARARGS,
-     "_restore_code(function, old, objects)\n\nThe function gets its old code back when all these regions "
-     "and walked functions, which are those in its new one, are given up."},
+     "_restore_code(functions, old, objects)\n\nThe functions, which have the same code, get their old code "
+     "back "
+     "when all these regions and walked functions, which are those in their new one, are given up."},
     {nullptr, nullptr, 0, nullptr}};
 
 // A region that was pickled to another process records nothing.

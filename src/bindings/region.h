@@ -29,14 +29,14 @@ class LoopIterator;
 class LoopReplayer;
 class Region;
 
-// Gives a function its old code back when none of the objects in its new one, regions and walked functions,
-// is in use any more, or when those in use save less time than calls of the others take, in two windows of
-// these in a row. This is no Python code, as an exception of a signal's handler that came in it would be
-// lost.
+// Gives functions of the same code their old code back when none of the objects in their new one, regions and
+// walked functions, is in use any more, or when those in use save less time than calls of the others take, in
+// two windows of these in a row. This is no Python code, as an exception of a signal's handler that came in
+// it would be lost.
 class CodeRestorer {
  public:
-  // `objects`: those in the function's code.
-  CodeRestorer(PyObject* function, PyObject* old, PyObject* objects);
+  // `objects`: those in the functions' code.
+  CodeRestorer(PyObject* functions, PyObject* old, PyObject* objects);
   void forget_region() { forget(); }
   void forget_walked_function() {
     --walked_;
@@ -55,7 +55,8 @@ class CodeRestorer {
   void compare();
   void restore();
 
-  Owned function_, old_, new_;          // function_: a weak reference
+  std::vector<Owned> functions_;  // weak references
+  Owned old_, new_;
   std::vector<const Region*> regions_;  // of the new code
   size_t in_use_, walked_;              // of all, and of walked functions
   uint64_t calls_ = 0;                  // of regions that are given up, in this window

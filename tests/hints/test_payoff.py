@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any, Callable
 
 import dynet_compat as dy
 import pytest
+from dynet_compat import _core
 from support.walks import walked
 
 # Recorded by one call for each of 60 factors: the call has to find the right one of 60 traces of two ops.
@@ -94,6 +96,16 @@ def test_a_region_is_given_up_once(pair: Callable) -> None:
         p.other.f(x, 100.0 + others if another else float(call % 48), None)
     assert region.statistics()["off"] == "it runs in too many ways"
     assert p.other.f.__code__ is rewritten, p.statistics
+
+
+def test_functions_of_one_code_get_it_back_together(pair: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: a call of a region that is given up takes no longer for it."""
+    restored, restore = [], _core._restore_code
+    monkeypatch.setattr(_core, "_restore_code", lambda *a: (restored.append(a[0]), restore(*a)))
+    p = pair(f"def make():\n{textwrap.indent(SOURCE, '  ')}\n  return f\nfs = [make() for _ in range(20)]\n")
+    assert sorted(map(len, restored)) == [1, 20]
+    call_often(p.other.fs[0], factors=60)
+    assert all(f.__code__ == p.plain.fs[0].__code__ for f in p.other.fs)
 
 
 def test_functions_are_not_kept_alive(pair: Callable) -> None:

@@ -80,17 +80,18 @@ def _differs(codes: _Codes, functions: list[types.FunctionType]) -> bool:
 def replace_code(codes: _Codes, functions: list[types.FunctionType]) -> int:
     """Give functions that have the old code the new one; returns their number."""
     by_place = {key[-1]: pair for key, pair in codes.items()}
-    n = 0
+    changed: dict[tuple[int, int], tuple[types.CodeType, types.CodeType, list[types.FunctionType]]] = {}
     for function in functions:
         code = function.__code__
         old, new = by_place.get((code.co_name, code.co_firstlineno), (None, None))
         if old is not None and new is not None and code == old and code.co_freevars == new.co_freevars:
             function.__code__ = new
-            n += 1
-            added = list(_added(new))
-            if added and all(isinstance(each, (_core._Region, _core._WalkedFunction)) for each in added):
-                _core._restore_code(function, code, added)
-    return n
+            changed.setdefault((id(code), id(new)), (code, new, []))[-1].append(function)
+    for code, new, alike in changed.values():
+        added = list({id(each): each for each in _added(new)}.values())
+        if added and all(isinstance(each, (_core._Region, _core._WalkedFunction)) for each in added):
+            _core._restore_code(alike, code, added)
+    return sum(len(alike) for _, _, alike in changed.values())
 
 
 def _added(code: types.CodeType) -> Iterator[Any]:
