@@ -30,9 +30,9 @@ class LoopReplayer;
 class Region;
 
 // Gives functions of the same code their old code back when none of the objects in their new one, regions and
-// walked functions, is in use any more, or when those in use save less time than calls of the others take, in
-// two windows of these in a row. This is no Python code, as an exception of a signal's handler that came in
-// it would be lost.
+// walked functions, is in use any more, or when those in use have saved less time than calls of the others
+// took, at two looks in a row. This is no Python code, as an exception of a signal's handler that came in it
+// would be lost.
 class CodeRestorer {
  public:
   // `objects`: those in the functions' code.
@@ -44,7 +44,7 @@ class CodeRestorer {
   }
   // A region that is given up was called.
   void count_call() {
-    if (++calls_ == tuning::kIdleCalls) [[unlikely]]
+    if (++calls_ % tuning::kIdleCalls == 0) [[unlikely]]
       compare();
   }
 
@@ -59,9 +59,8 @@ class CodeRestorer {
   Owned old_, new_;
   std::vector<const Region*> regions_;  // of the new code
   size_t in_use_, walked_;              // of all, and of walked functions
-  uint64_t calls_ = 0;                  // of regions that are given up, in this window
-  double saved_ = 0;                    // by the others, before it
-  uint32_t lost_ = 0;                   // windows in a row
+  uint64_t calls_ = 0;                  // of regions that are given up
+  uint32_t lost_ = 0;                   // looks in a row
 };
 
 class Region {
@@ -89,7 +88,7 @@ class Region {
   }
   const RegionLoop& loop() const;  // throws PythonError where there is none
   void add_restorer(std::shared_ptr<CodeRestorer> restorer) { restorers_.push_back(std::move(restorer)); }
-  // Nanoseconds by its replays; what it took to learn is spent. 0: it is given up, or that is not known.
+  // Nanoseconds by its replays; what it took to learn is spent. 0: it is given up, or was not learned yet.
   double saved_by_replays() const;
   PyObject* statistics() const;
 

@@ -81,8 +81,8 @@ inline constexpr int kWalkMargin = 40;
 // Calls that run as they are written after one that could not be recorded, which doubles with each: trying
 // takes longer. The second: while regions still learn. Guesses.
 inline constexpr uint32_t kWalkSkips = 512, kLearningSkips = 15;
-// Calls of regions that are given up, in a window in which they are compared with the others of their
-// function. Guess: long enough to meet the other branches.
+// Calls of regions that are given up until it is asked what they take and the others of their function save,
+// again and again. Guess: long enough to meet the other branches.
 inline constexpr uint64_t kIdleCalls = 1 << 15;
 // Nanoseconds that the code around a call takes, and that around a plain run: storing results, testing them,
 // and exception handlers. Measured on a parser's step of five ops, which gained nothing.

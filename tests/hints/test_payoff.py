@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import textwrap
 from typing import Any, Callable
 
@@ -73,6 +75,33 @@ def test_code_stays_rewritten_while_a_region_in_it_saves_more(pair: Callable, tr
     p.agree(lambda m: [m.f(dy.inputVector([1.0, 2.0]), float(i), m.Model()) for i in range(9)])
 
 
+def test_code_stays_rewritten_where_regions_have_saved_more_in_another_part_of_the_run(
+    pair: Callable,
+) -> None:
+    """As where a script tests between its epochs."""
+    p = pair(TWO_REGIONS)
+    rewritten, model = p.other.f.__code__, p.other.Model()
+    call_often(lambda x, s: p.other.f(x, s, None), factors=60)
+    call_often(lambda x, s: p.other.f(x, s, model), factors=60)
+    for _ in range(4):
+        call_often(lambda x, s: p.other.f(x, s, None), factors=60)
+    assert p.other.f.__code__ is rewritten, p.statistics
+    p.agree(lambda m: [m.f(dy.inputVector([1.0, 2.0]), float(i), m.Model()) for i in range(9)])
+
+
+def test_a_region_that_runs_seldom_may_save_more(pair: Callable) -> None:
+    """So seldom that no call of it was timed."""
+    p = pair(TWO_REGIONS.replace("range(4)", "range(250)"))
+    rewritten, model = p.other.f.__code__, p.other.Model()
+    call_often(lambda x, s: p.other.f(x, s, None), factors=60)
+    for _ in range(14):
+        dy.renew_cg()
+        p.other.f(dy.inputVector([1.0, 2.0]), 1.0, model)
+    for _ in range(2):
+        call_often(lambda x, s: p.other.f(x, s, None), factors=60)
+    assert p.other.f.__code__ is rewritten, p.statistics
+
+
 def test_a_region_is_given_up_once(pair: Callable) -> None:
     """One that has lost before, and runs in too many ways in the very call in which it would lose again."""
     p = pair(TWO_REGIONS)
@@ -106,6 +135,22 @@ def test_functions_of_one_code_get_it_back_together(pair: Callable, monkeypatch:
     assert sorted(map(len, restored)) == [1, 20]
     call_often(p.other.fs[0], factors=60)
     assert all(f.__code__ == p.plain.fs[0].__code__ for f in p.other.fs)
+
+
+def test_profilers_see_one_function(pair: Callable) -> None:
+    p = pair(TWO_REGIONS)
+    rewritten = p.other.f.__code__
+    call_often(lambda x, s: p.other.f(x, s, None), factors=60)
+    profile = cProfile.Profile()
+    profile.enable()
+    for _ in range(3):
+        call_often(lambda x, s: p.other.f(x, s, None), factors=60)
+    profile.disable()
+    [calls] = [s[0] for (_, _, name), s in pstats.Stats(profile).stats.items() if name == "f"]  # type: ignore
+    assert calls == 90000 and p.other.f.__code__ is rewritten
+    call_often(lambda x, s: p.other.f(x, s, None), factors=60)
+    call_often(lambda x, s: p.other.f(x, s, None), factors=60)
+    assert p.other.f.__code__ is not rewritten, p.statistics
 
 
 def test_functions_are_not_kept_alive(pair: Callable) -> None:
