@@ -42,6 +42,7 @@ class CodeRestorer {
     --walked_;
     forget();
   }
+  bool has_restored() const { return !new_; }
   // A region that is given up was called.
   void count_call() {
     if (++calls_ % tuning::kIdleCalls == 0) [[unlikely]]
@@ -147,6 +148,7 @@ class Region {
   void start_session(Specialisation* against);
   void learn(const TraceSession& session, PyObject* results);
   void disable(const std::string& reason);
+  const char* off() const;  // why its statements always run; "": they do not
   bool starts_plain_run();
   void end_plain_run();
   void check_payoff();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -237,6 +238,36 @@ for _ in range(60):
     [outside] = [line for line in done.stderr.splitlines() if "recorded one by one:" in line]
     slower = int(outside.split(" % in regions that took longer than their statements")[0].split()[-1])
     assert slower > 50 and " % refused" in outside, done.stderr
+
+
+def test_regions_of_functions_that_have_their_code_back(tmp_path: Path) -> None:
+    """They are not learned any more, though nothing is wrong with them."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import dynet_compat as dy
+def f(x, s, more, *, walked=False):
+    z = dy.tanh(x)
+    z = z * s
+    if not more:
+        return z
+    y = dy.tanh(z) + z
+    return dy.cmult(y, z) + dy.logistic(y)
+for more in [True] + 350 * [False] + 50 * [True]:
+    dy.renew_cg()
+    x = dy.inputVector([1.0, 2.0])
+    for s in range(360):
+        f(x, float(s % 60), more)
+""",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, "DYNET_COMPAT_HINTS": "eager", "DYNET_COMPAT_REPORT": "lines"}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, env=environment)
+    [line] = [line for line in done.stderr.splitlines() if "script.py:9 f" in line]
+    assert "switched off: it saved less than other regions of its function took" in line, done.stderr
+    [outside] = [line for line in done.stderr.splitlines() if "recorded one by one:" in line]
+    assert "regions were learned or compared" not in outside.split(", ")[1], done.stderr
 
 
 def test_lists_of_a_dictionary_are_not_copied(pair: Callable) -> None:

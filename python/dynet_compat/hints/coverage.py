@@ -22,6 +22,8 @@ SINGLE = "in statements of one op, which a region does not make faster"
 LEARNING = "while regions were learned or compared"
 REFUSED = "refused"
 
+_SLOWER = ("it takes longer than the statements", "it saved less than other regions of its function took")
+
 
 class Reason(NamedTuple):
     """Why a line is not, or not always, recorded by a region: one of the kinds above, and the details."""
@@ -102,7 +104,7 @@ def _reason(active: Active, file: str, line: int) -> Reason:
 def _of_region(region: dict[str, Any]) -> Reason:
     if region["off"]:
         because = region["off"] + (f" ({region['refusal']})" if region["refusal"] else "")
-        slower = region["off"] == "it takes longer than the statements"
+        slower = region["off"] in _SLOWER
         return Reason(SLOWER if slower else REFUSED, f"a region that is switched off: {because}")
     hits = region["hits"]  # those in loops, too
     ran = region["misses"] + region["reviews"]
