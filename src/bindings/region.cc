@@ -279,15 +279,20 @@ CodeRestorer::CodeRestorer(PyObject* functions, PyObject* old, PyObject* objects
     }
 }
 
-// Over all of the run: a script may train and test by turns, and a region be in use in one of the two. What
-// walked functions save is not known. A profiler that is on would count calls of two functions.
+// Over all of the run: a script may train and test by turns, and a region be in use in one of the two. It may
+// also test first, when what the other region will save is not known. What walked functions save never is. A
+// profiler that is on would count calls of two functions.
 void CodeRestorer::compare() {
   if (!new_ || walked_ > 0 || is_traced() || is_monitored(new_.get())) return;
   double saved = 0;
-  for (const Region* region : regions_) saved += region->saved_by_replays();
+  bool all_met = true;
+  for (const Region* region : regions_) {
+    saved += region->saved_by_replays();
+    all_met &= region->was_met();
+  }
   const auto taken = static_cast<double>(tuning::kAroundRestingRegion) * static_cast<double>(calls_);
   lost_ = saved < taken ? lost_ + 1 : 0;
-  if (lost_ == 2) restore();
+  if (lost_ >= (all_met ? tuning::kLostLooks : tuning::kPatientLooks)) restore();
 }
 
 // Once. The new code, which holds the regions, is let go.

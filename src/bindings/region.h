@@ -31,7 +31,7 @@ class Region;
 
 // Gives functions of the same code their old code back when none of the objects in their new one, regions and
 // walked functions, is in use any more, or when those in use have saved less time than calls of the others
-// took, at two looks in a row. This is no Python code, as an exception of a signal's handler that came in it
+// took, at some looks in a row. This is no Python code, as an exception of a signal's handler that came in it
 // would be lost.
 class CodeRestorer {
  public:
@@ -91,6 +91,7 @@ class Region {
   void add_restorer(std::shared_ptr<CodeRestorer> restorer) { restorers_.push_back(std::move(restorer)); }
   // Nanoseconds by its replays; what it took to learn is spent. 0: it is given up, or was not learned yet.
   double saved_by_replays() const;
+  bool was_met() const { return statistics_.calls + statistics_.hits > 0; }
   PyObject* statistics() const;
 
  private:

@@ -84,6 +84,9 @@ inline constexpr uint32_t kWalkSkips = 512, kLearningSkips = 15;
 // Calls of regions that are given up until it is asked what they take and the others of their function save,
 // again and again. Guess: long enough to meet the other branches.
 inline constexpr uint64_t kIdleCalls = 1 << 15;
+// Times in a row that these take longer until the function gets its code back; the second: while one of the
+// others was never met. Guesses: a script may test before it trains, and loses 0.2 s if it never does.
+inline constexpr uint32_t kLostLooks = 2, kPatientLooks = 32;
 // Nanoseconds that the code around a call takes, and that around a plain run: storing results, testing them,
 // and exception handlers. Measured on a parser's step of five ops, which gained nothing.
 inline constexpr uint64_t kAroundCall = 100;

@@ -89,6 +89,16 @@ def test_code_stays_rewritten_where_regions_have_saved_more_in_another_part_of_t
     p.agree(lambda m: [m.f(dy.inputVector([1.0, 2.0]), float(i), m.Model()) for i in range(9)])
 
 
+@pytest.mark.parametrize("graphs", [300, 4000])
+def test_what_a_region_saves_that_was_never_met_is_not_known(pair: Callable, graphs: int) -> None:
+    """A script may test before it trains; not forever."""
+    p = pair(TWO_REGIONS)
+    rewritten = p.other.f.__code__
+    for _ in range(graphs // 100):
+        call_often(lambda x, s: p.other.f(x, s, None), factors=60)
+    assert (p.other.f.__code__ is rewritten) == (graphs == 300), p.statistics
+
+
 def test_a_region_that_runs_seldom_may_save_more(pair: Callable) -> None:
     """So seldom that no call of it was timed."""
     p = pair(TWO_REGIONS.replace("range(4)", "range(250)"))
@@ -141,6 +151,7 @@ def test_profilers_see_one_function(pair: Callable) -> None:
     p = pair(TWO_REGIONS)
     rewritten = p.other.f.__code__
     call_often(lambda x, s: p.other.f(x, s, None), factors=60)
+    p.agree(lambda m: [m.f(dy.inputVector([1.0, 2.0]), float(i), m.Model()) for i in range(9)])
     profile = cProfile.Profile()
     profile.enable()
     for _ in range(3):
