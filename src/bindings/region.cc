@@ -370,20 +370,16 @@ double Region::saved_by_replays() const {
   return s.timed_calls ? std::max(statements - s.call_cost(), 0.) : statements;
 }
 
-const char* Region::off() const {
-  const auto given_back = [](const auto& restorer) { return restorer->has_restored(); };
-  if (!disabled_.empty() || restorers_.empty() ||
-      !std::all_of(restorers_.begin(), restorers_.end(), given_back))
-    return disabled_.c_str();
-  return "it saved less than other regions of its function took";
-}
-
 PyObject* Region::statistics() const {
   const Statistics& s = statistics_;
+  const char* off = disabled_.c_str();
+  const auto has_restored = [](const auto& restorer) { return restorer->has_restored(); };
+  if (disabled_.empty() && !restorers_.empty() && std::ranges::all_of(restorers_, has_restored))
+    off = "it saved less than other regions of its function took";
   return Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:K,s:n,s:s,s:s,s:K,s:d}", "name", spec_.name.c_str(), "hits",
                        s.hits, "loop_hits", s.loop_hits, "misses", s.misses, "reviews", s.reviews, "refusals",
                        s.refusals, "specialisations", static_cast<Py_ssize_t>(specialisations_.size()), "off",
-                       off(), "refusal", refusal_.c_str(), "nodes", replayer_.nodes(), "saved", s.saved());
+                       off, "refusal", refusal_.c_str(), "nodes", replayer_.nodes(), "saved", s.saved());
 }
 
 // ---------------------------------------------------------------- the Python type

@@ -149,7 +149,6 @@ class Region {
   void start_session(Specialisation* against);
   void learn(const TraceSession& session, PyObject* results);
   void disable(const std::string& reason);
-  const char* off() const;  // why its statements always run; "": they do not
   bool starts_plain_run();
   void end_plain_run();
   void check_payoff();
