@@ -5,6 +5,7 @@
 #include "bindings/compute.h"
 #include "bindings/exchange.h"
 #include "bindings/float_arrays.h"
+#include "bindings/operators.h"
 #include "bindings/signatures.h"
 
 namespace dyc::py {
@@ -310,6 +311,12 @@ const ApiFunction input_functions[] = {
 };
 
 }  // namespace
+
+bool concatenates_pairs(PyObject* function) {
+  return PyCFunction_Check(function) &&
+         PyCFunction_GET_FUNCTION(function) ==
+             reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(concatenate_pairs));
+}
 
 void add_input_functions(PyObject* module) { add_api_functions(module, input_functions); }
 

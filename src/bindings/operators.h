@@ -18,6 +18,9 @@ NodeId record_operator(BinaryOperator which, float a, NodeId b);
 // Is it dy.lookup()? (parameters.cc)
 bool is_lookup(PyObject* function);
 
+// Is it the function that concatenates pairs of expressions? (inputs.cc)
+bool concatenates_pairs(PyObject* function);
+
 // esum([]) and average([]) are 0: a process of a job may have no instance of a minibatch. (functions.cc)
 extern bool allow_empty_sums;
 

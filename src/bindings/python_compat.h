@@ -162,8 +162,12 @@ inline bool is_method_of_class(PyObject* object, PyObject* name, PyObject* funct
   return method;
 #else
   PyObject* bound = PyObject_GetAttr(object, name);
-  const bool method = bound && PyMethod_Check(bound) && PyMethod_GET_FUNCTION(bound) == function &&
-                      PyMethod_GET_SELF(bound) == object;
+  bool method = bound && PyMethod_Check(bound) && PyMethod_GET_FUNCTION(bound) == function &&
+                PyMethod_GET_SELF(bound) == object;
+  if (bound && Py_TYPE(function) == &PyMethodDescr_Type && PyCFunction_Check(bound))
+    method = reinterpret_cast<PyCFunctionObject*>(bound)->m_ml ==
+                 reinterpret_cast<PyMethodDescrObject*>(function)->d_method &&
+             PyCFunction_GET_SELF(bound) == object;
   Py_XDECREF(bound);
   return method;
 #endif

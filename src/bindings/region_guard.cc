@@ -66,6 +66,15 @@ bool has_plain_keys(PyObject* dict) {
   return true;
 }
 
+bool is_derived_dict(PyObject* o) {
+  static PyObject* const names[] = {PyUnicode_InternFromString("__getitem__"),
+                                    PyUnicode_InternFromString("__contains__"),
+                                    PyUnicode_InternFromString("__len__")};
+  return std::all_of(std::begin(names), std::end(names), [o](PyObject* name) {
+    return _PyType_Lookup(Py_TYPE(o), name) == _PyType_Lookup(&PyDict_Type, name);
+  });
+}
+
 CapturedInputs::Repeated CapturedInputs::repeated() const {
   Repeated r;
   bool any = false;

@@ -67,7 +67,7 @@ struct WalkNode {
     in_place = 16
   };
   enum Iterator : uint32_t { zip, enumerate, reversed, range };
-  // Of lists; of builders and their states.
+  // Of lists and dicts, of builders and their states, and of parameters.
   enum Method : uint32_t {
     append = 1,
     pop,
@@ -82,6 +82,9 @@ struct WalkNode {
     get,
     insert,
     reverse,
+    set_s,
+    set_h,
+    expr,
     set_dropout,
     set_dropouts,
     disable_dropout

@@ -162,7 +162,7 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
       base.object ? PyList_CheckExact(base.object) : base.result && base.result->kind == WalkResult::list;
   if (list) return call_list_method(base, node, frame);
   if (!base.object) refuse("a method of a result");
-  if (PyDict_CheckExact(base.object) && node.number == WalkNode::get) return get_item(base, node, frame);
+  if (node.number == WalkNode::get && is_dict(base.object)) return get_item(base, node, frame);
   if (PyUnicode_CheckExact(base.object)) {
     PyObject* method = _PyType_Lookup(&PyUnicode_Type, name);
     if (!method || Py_TYPE(method) != &PyMethodDescr_Type) refuse("an attribute of a text");
@@ -171,7 +171,9 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
     return call_plainly(method, base, node, frame);
   }
   if (Py_TYPE(base.object) == &RnnStateType) return call_state_method(base.object, node, frame);
-  if (is_start(base, node)) return start_sequence(base.object);
+  if (is_start(base, node)) return start_sequence(base.object, node, frame);
+  if (node.number == WalkNode::expr && node.parts.size() == 1 && Py_TYPE(base.object) == &ParametersType)
+    return record_constant(base.object);
   if (node.number >= WalkNode::set_dropout && sets_dropout_plainly(base.object, name))
     return set_dropout(base.object, node, frame);
   if (PyModule_CheckExact(base.object)) {
@@ -182,7 +184,7 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
   WalkNode::Known& known = node.known;
   if (known.walk == walk_ && known.of == base.object) return call_function(known.function, base, node, frame);
   PyObject* found = _PyType_Lookup(Py_TYPE(base.object), name);
-  if (!found) {  // a function that is an attribute of the object
+  if (!found || Py_TYPE(found) == &PyStaticMethod_Type) {  // a function that is an attribute of the object
     PyObject* function = attribute(called, base).object;
     if (!function) refuse("a call of a result");
     return call_object(function, node, frame);

@@ -11,7 +11,7 @@
 // afterwards is what was assigned. Objects of classes of the script are made by the walk, which runs their
 // __init__. Random numbers are drawn as Python draws them (region_walk_draws.h).
 //
-// Walker has 125 methods and 35 fields: one method for each kind of statement and value,
+// Walker has 131 methods and 35 fields: one method for each kind of statement and value,
 // any of which may end the walk, and the vectors that are kept from one walk to the next, so that a walk
 // allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, operators,
 // items, attributes), region_walk_ops.cc (single ops, lists), region_walk_states.cc (builders and their
@@ -184,6 +184,7 @@ class Walker {
   PyObject* known_recorder(const WalkNode& node) const;
   WalkValue call_object(PyObject* function, const WalkNode& node, Frame& frame);
   WalkValue call_builtin(PyObject* function, const WalkNode& node, Frame& frame);
+  WalkValue sum(WalkValue items);
   WalkValue call_plainly(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame);
   WalkValue get_item(WalkValue dict, const WalkNode& node, Frame& frame);
   WalkValue call_function(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame);
@@ -211,15 +212,19 @@ class Walker {
   WalkValue record_call(PyObject* function, const WalkNode& node, Frame& frame);
   bool record_plainly(OpId op, const PlainCall& plain, const WalkValue* operands, size_t n,
                       const WalkValue* index, NodeId* id);
+  WalkValue record_pairs(const WalkNode& node, Frame& frame);
+  WalkValue record_constant(PyObject* parameters);
   bool record_list(OpId op, const PlainCall& plain, WalkValue list, const WalkValue* index, NodeId* id);
   WalkValue recorded_by_python(PyObject* made);
   void may_record();
   WalkValue record_item(WalkValue base, WalkValue key);
   bool is_start(WalkValue builder, const WalkNode& node);
-  WalkValue start_sequence(PyObject* builder);
+  WalkValue start_sequence(PyObject* builder, const WalkNode& node, Frame& frame);
   WalkValue set_dropout(PyObject* builder, const WalkNode& node, Frame& frame);
   WalkValue call_state_method(PyObject* state, const WalkNode& node, Frame& frame);
+  std::vector<NodeId> nodes_in(WalkValue xs);
   WalkValue add_inputs(PyRnnState* state, uint32_t method, WalkValue xs);
+  WalkValue set_state(PyRnnState* from, uint32_t method, WalkValue nodes);
   WalkValue parts_of_state(PyRnnState* state, uint32_t method);
   WalkValue record_operation(uint32_t operation, WalkValue a, WalkValue b);
   WalkValue recorded(NodeId id, PyTypeObject* type) {

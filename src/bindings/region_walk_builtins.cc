@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bindings/operators.h"
 #include "bindings/python_compat.h"
 #include "bindings/region_walk_log.h"
 
@@ -20,7 +21,7 @@ PyObject* builtin(const char* name) {
 }
 
 struct Builtins {
-  PyObject *len = builtin("len"), *isinstance = builtin("isinstance");
+  PyObject *len = builtin("len"), *isinstance = builtin("isinstance"), *sum = builtin("sum");
   // Of numbers and text they make numbers and text.
   PyObject* const plain[8] = {builtin("min"),
                               builtin("max"),
@@ -42,6 +43,7 @@ WalkValue Walker::call_object(PyObject* function, const WalkNode& node, Frame& f
   const Builtins& own = own_builtins();
   if (function == own.len || function == own.isinstance) return call_builtin(function, node, frame);
   if (only_records(node, function)) return record_call(function, node, frame);
+  if (concatenates_pairs(function)) return record_pairs(node, frame);
   if (PyFunction_Check(function)) return call_function(function, {}, node, frame);
   if (PyMethod_Check(function) || PyCFunction_Check(function)) {
     if (node.drawer.walk == walk_ && node.drawer.of == function) return draw(node.drawer.found, node, frame);
@@ -66,6 +68,7 @@ WalkValue Walker::call_builtin(PyObject* function, const WalkNode& node, Frame& 
   if (function == own.len && n == 1)
     return keep_part(PyLong_FromSize_t(length(evaluate(node.parts[1], frame))));
   if (function == reinterpret_cast<PyObject*>(&PyList_Type) && n == 1) return copy_of(node.parts[1], frame);
+  if (function == own.sum && n == 1) return sum(evaluate(node.parts[1], frame));
   if (std::find(std::begin(own.plain), std::end(own.plain), function) != std::end(own.plain))
     return call_plainly(function, {}, node, frame);
   if (function != own.isinstance || n != 2) refuse("a function that does more than record");
@@ -99,6 +102,21 @@ WalkValue Walker::call_plainly(PyObject* function, WalkValue self, const WalkNod
   const WalkValue made = keep_part(PyObject_Vectorcall(function, args, n, nullptr));
   if (!is_plain_value(made.object)) refuse("a function that makes something else than numbers and text");
   return made;
+}
+
+// sum() of a list, whose items it adds to 0. Of real numbers Python may add them more precisely than one by
+// one.
+WalkValue Walker::sum(WalkValue items) {
+  static PyObject* const zero = PyLong_FromLong(0);
+  WalkValue all{zero};
+  const size_t n = length(items);
+  spend(n);
+  for (size_t i = 0; i < n; ++i) {
+    const WalkValue item = element(items, i);
+    if (item.object && !PyLong_CheckExact(item.object) && !is_node(item)) refuse("a sum of other things");
+    all = arithmetic(WalkNode::add, all, item);
+  }
+  return all;
 }
 
 bool Walker::is_instance(WalkValue value, PyObject* type) {

@@ -4,6 +4,18 @@
 
 namespace dyc::py {
 
+namespace {
+
+std::vector<WalkValue> items_of(WalkValue sequence) {
+  if (sequence.result) return sequence.result->items;
+  std::vector<WalkValue> items;
+  for (Py_ssize_t i = 0; i < Py_SIZE(sequence.object); ++i)
+    items.push_back({PySequence_Fast_ITEMS(sequence.object)[i]});
+  return items;
+}
+
+}  // namespace
+
 void WalkLog::begin(Engine& engine, PyObject* const* args, size_t n, PyObject* globals, PyObject* builtins) {
   engine_ = &engine;
   states_.clear();
@@ -166,6 +178,16 @@ void WalkLog::lookup(PyObject* table, uint32_t row, NodeId id) {
   made(id);
 }
 
+void WalkLog::parameter(PyObject* parameters, uint32_t role, NodeId id) {
+  if (!is_on()) return;
+  if (!known_.contains(parameters)) return give_up();
+  MemoStep step;
+  step.kind = MemoStep::parameter;
+  step.object = parameters;
+  add_step(step, {role});
+  made(id);
+}
+
 void WalkLog::call(PyObject* function, PyObject* names, const WalkValue* args, size_t n, WalkValue made_by) {
   if (!is_on()) return;
   if (function) keep(function);
@@ -267,11 +289,7 @@ void WalkLog::add_input(PyObject* from, WalkValue x, PyObject* state) {
 void WalkLog::add_inputs(PyObject* from, uint32_t method, WalkValue xs, RnnBuilder::Step first,
                          const std::vector<WalkValue>& all) {
   if (!is_on()) return;
-  std::vector<WalkValue> inputs;
-  if (xs.result) inputs = xs.result->items;
-  else
-    for (Py_ssize_t i = 0; i < Py_SIZE(xs.object); ++i)
-      inputs.push_back({PySequence_Fast_ITEMS(xs.object)[i]});
+  const std::vector<WalkValue> inputs = items_of(xs);
   add_inputs(from, method, inputs.data(), inputs.size(), first, all);
 }
 
@@ -293,6 +311,20 @@ void WalkLog::add_inputs(PyObject* from, uint32_t method, const WalkValue* input
     if (each.object) add_state(each.object, nodes, masks);
   }
   for (uint32_t i = 0; i < n_masks; ++i) made(builder.masks(*engine_)[i]);
+}
+
+// The first step after it may draw dropout masks, which only steps from the start may do here.
+void WalkLog::set_state(PyObject* of, WalkValue nodes, PyObject* state) {
+  if (!is_on()) return;
+  auto* const from = reinterpret_cast<PyRnnState*>(of);
+  const std::vector<WalkValue> inputs = items_of(nodes);
+  MemoStep step;
+  step.kind = MemoStep::set;
+  uint32_t number;
+  if (from->b->core->drops()) return give_up();
+  if (!state_of(of, &number) || !add_nodes(&step, inputs.data(), inputs.size())) return;
+  add_step(step, {number, memo_->n_states});
+  add_state(state, step_made(from, reinterpret_cast<PyRnnState*>(state)->step), kNone);
 }
 
 void WalkLog::parts(PyObject* state) {

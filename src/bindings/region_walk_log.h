@@ -1,5 +1,5 @@
 // Writes a walk down (region_walk_memo.h) while it goes on: what it records, and what it returns.
-// WalkLog has 31 methods: one for each kind of step.
+// WalkLog has 33 methods: one for each kind of step.
 #pragma once
 #include "bindings/builders.h"
 #include "bindings/region_walk_reads.h"
@@ -19,8 +19,10 @@ class WalkLog : public WalkReads {
   void arithmetic(uint32_t which, float a, WalkValue b, NodeId id);
   void arithmetic(uint32_t which, WalkValue a, float b, NodeId id);
   void lookup(PyObject* table, uint32_t row, NodeId id);
+  void parameter(PyObject* parameters, uint32_t role, NodeId id);
   void call(PyObject* function, PyObject* names, const WalkValue* args, size_t n, WalkValue made);
   void start(PyObject* builder, PyObject* state);
+  void set_state(PyObject* from, WalkValue nodes, PyObject* state);
   void add_input(PyObject* from, WalkValue x, PyObject* state);
   // `first`: of the steps; `all`: states, or what the sequence puts out.
   void add_inputs(PyObject* from, uint32_t method, WalkValue xs, RnnBuilder::Step first,

@@ -87,10 +87,11 @@ struct MemoStep {
     with_left,   // of a number and a node [which; words: the number]
     with_right,  // of a node and a number
     lookup,      // [object: table; words: row]
-    parameter,   // the node of parameters [object]
+    parameter,   // the node of parameters [object; words: its role, or none: as the parameters are used]
     call,        // of a function of the API [object; words: which of WalkMemo::calls]
     walk,        // of a function of the script [object; words: which of WalkMemo::calls]
     start,       // of a sequence [object: builder; words: the state that it makes]
+    set,         // a state of these nodes [words: the state before it, the one that it makes]
     add_inputs,  // to a state [words: state, the first one that it makes; which: method]
     recorded,    // the same, whose nodes a stretch made [nodes: of the steps]
     reads        // what a step from the state reads [words: state, how many; object: guard of a region]

@@ -138,6 +138,33 @@ WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& f
   return value;
 }
 
+// [concatenate([x, y]) for x, y in zip(xs, ys)]
+WalkValue Walker::record_pairs(const WalkNode& node, Frame& frame) {
+  static const PlainCall plain = plain_call(op_id<Concatenate>, 1);
+  if (node.parts.size() != 3 || PyTuple_GET_SIZE(node.object.get()) != 0) refuse("other arguments");
+  const WalkValue xs = evaluate(node.parts[1], frame), ys = evaluate(node.parts[2], frame);
+  may_record();
+  WalkResult* all = make(WalkResult::list);
+  const size_t n = std::min(length(xs), length(ys));
+  spend(n);
+  for (size_t i = 0; i < n; ++i) {
+    const WalkValue pair[] = {element(xs, i), element(ys, i)};
+    NodeId id;
+    if (!record_plainly(op_id<Concatenate>, plain, pair, 2, nullptr, &id))
+      refuse("an input that is no expression");
+    all->items.push_back(recorded(id, &ExpressionType));
+  }
+  return {nullptr, all};
+}
+
+// parameters.expr(), whose node takes no gradient.
+WalkValue Walker::record_constant(PyObject* parameters) {
+  may_record();
+  const NodeId id = engine_->graph.parameter(storage_in(parameters), kConstant);
+  if (log_) log_->parameter(parameters, kConstant, id);
+  return recorded(id, &ExpressionType);
+}
+
 // Most calls are of expressions and indices only: these need no Python objects. False: others.
 bool Walker::record_plainly(OpId op, const PlainCall& plain, const WalkValue* operands, size_t n,
                             const WalkValue* index, NodeId* id) {

@@ -193,7 +193,7 @@ void WalkReads::read(MemoRead::Kind kind, PyObject* base, PyObject* key, PyObjec
 // What an object that the walk has made has of its class, which is as it was (constructor()).
 void WalkReads::read_made(PyObject* value) {
   if (!is_on() || made_.contains(value)) return;
-  if (is_input(value) || is_container(value)) return give_up();
+  if (is_input(value) || is_sequence(value) || is_dict(value)) return give_up();
   expect(value);
 }
 
@@ -205,13 +205,13 @@ void WalkReads::constructor(PyTypeObject* type, PyObject* init) {
 }
 
 void WalkReads::length(PyObject* container) {
-  if (!is_on() || !is_container(container) || is_of_program(container)) return;
-  if (!PyDict_CheckExact(container) && is_read_whole(container)) return items(container);
+  if (!is_on() || !(is_sequence(container) || is_dict(container)) || is_of_program(container)) return;
+  if (is_sequence(container) && is_read_whole(container)) return items(container);
   if (!is_new(MemoRead::size, container, nullptr)) return;
   MemoRead r;
   r.kind = MemoRead::size;
   if (!find_base(container, &r)) return;
-  r.n = static_cast<uint32_t>(PyDict_CheckExact(container) ? PyDict_GET_SIZE(container) : Py_SIZE(container));
+  r.n = static_cast<uint32_t>(is_sequence(container) ? Py_SIZE(container) : PyDict_GET_SIZE(container));
   memo_->reads.push_back(r);
 }
 

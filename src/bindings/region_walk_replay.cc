@@ -123,7 +123,7 @@ bool MemoReplay::reads(const MemoRead& r) {
     case MemoRead::keys:
       return has_plain_keys(base);
     case MemoRead::size:
-      return static_cast<size_t>(PyDict_CheckExact(base) ? PyDict_GET_SIZE(base) : Py_SIZE(base)) == r.n;
+      return static_cast<size_t>(is_sequence(base) ? Py_SIZE(base) : PyDict_GET_SIZE(base)) == r.n;
     case MemoRead::element:
       return static_cast<size_t>(Py_SIZE(base)) > r.n &&
              accepts(PySequence_Fast_ITEMS(base)[r.n], expected(r));
@@ -321,6 +321,15 @@ void MemoReplay::steps_of_stretch(const MemoStep& s) {
   }
 }
 
+void MemoReplay::set_state(const MemoStep& s) {
+  PyRnnState* from = states_[words_[0]];
+  operands(s);
+  operands_.nodes.push_back(operands_.nodes.back());  // the output is h of the last layer
+  const RnnBuilder::Step step = from->b->core->add_step(*walker_.engine_, operands_.nodes.data());
+  step_made(from, step);
+  add_state(words_[1], next_state(from, step));
+}
+
 void MemoReplay::reads_of_state(const MemoStep& s) {
   CapturedInputs& captured = walker_.captured_;
   captured.clear();
@@ -358,6 +367,7 @@ void MemoReplay::step(const MemoStep& s) {
     case MemoStep::lookup:
       return made_.push_back(g.lookup(storage_in(object), {words_, 1, false}, true));
     case MemoStep::parameter:
+      if (s.n_words > 0) return made_.push_back(g.parameter(storage_in(object), words_[0]));
       return made_.push_back(walker_.node_of_object(object));
     case MemoStep::call:
       return call(s);
@@ -366,6 +376,8 @@ void MemoReplay::step(const MemoStep& s) {
     case MemoStep::start:
       add_state(words_[0], reinterpret_cast<PyObject*>(start_state(object, builder_of(object), true)));
       return;
+    case MemoStep::set:
+      return set_state(s);
     case MemoStep::add_inputs:
       return add_inputs(s);
     case MemoStep::recorded:

@@ -47,6 +47,7 @@ class MemoReplay {
   void add_inputs(const MemoStep& s);
   void steps_of_stretch(const MemoStep& s);
   void step_made(PyRnnState* from, RnnBuilder::Step step);
+  void set_state(const MemoStep& s);
   void reads_of_state(const MemoStep& s);
   PyRnnState* add_state(uint32_t number, PyObject* made);
   WalkValue value(const MemoValue& v);

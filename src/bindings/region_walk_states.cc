@@ -5,9 +5,10 @@
 
 namespace dyc::py {
 
-// Is this a call of initial_state(), without arguments?
+// Is this a call of initial_state(), without arguments or with a list?
 bool Walker::is_start(WalkValue builder, const WalkNode& node) {
-  if (node.number != WalkNode::initial_state || node.parts.size() != 1) return false;
+  if (node.number != WalkNode::initial_state || node.parts.size() > 2) return false;
+  if (PyTuple_GET_SIZE(node.object.get()) != 0) return false;
   WalkNode::Known& known = node.known;
   if (known.walk == walk_ && known.of == builder.object) return !known.function;
   if (!starts_plainly(builder.object)) return false;
@@ -15,11 +16,12 @@ bool Walker::is_start(WalkValue builder, const WalkNode& node) {
   return true;
 }
 
-WalkValue Walker::start_sequence(PyObject* builder) {
+WalkValue Walker::start_sequence(PyObject* builder, const WalkNode& node, Frame& frame) {
+  const WalkValue nodes = node.parts.size() == 2 ? evaluate(node.parts[1], frame) : WalkValue{Py_None};
   may_record();
   const WalkValue made = keep(reinterpret_cast<PyObject*>(start_state(builder, builder_of(builder), true)));
   if (log_) log_->start(builder, made.object);
-  return made;
+  return nodes.object == Py_None ? made : set_state(state_in(made.object), WalkNode::set_s, nodes);
 }
 
 // Sets rates that are what they are set to. A change is for the statements.
@@ -47,12 +49,15 @@ WalkValue Walker::set_dropout(PyObject* object, const WalkNode& node, Frame& fra
 WalkValue Walker::call_state_method(PyObject* object, const WalkNode& node, Frame& frame) {
   const size_t n = node.parts.size() - 1;
   if (PyTuple_GET_SIZE(node.object.get()) != 0) refuse("an argument by name");
+  const bool asks = node.number >= WalkNode::output && node.number <= WalkNode::s;
   const bool takes_input = node.number >= WalkNode::add_input && node.number <= WalkNode::transduce;
-  if (node.number < WalkNode::add_input || n != (takes_input ? 1 : 0)) refuse("a method of a state");
+  const bool sets = node.number == WalkNode::set_s || node.number == WalkNode::set_h;
+  if (!(asks || takes_input || sets) || n != (asks ? 0 : 1)) refuse("a method of a state");
   PyRnnState* state = state_in(object);
   if (!state->b || !check_state(state, "RNNState")) refuse("a state of another graph");
-  if (!takes_input) return parts_of_state(state, node.number);
+  if (asks) return parts_of_state(state, node.number);
   const WalkValue x = evaluate(node.parts[1], frame);
+  if (sets) return set_state(state, node.number, x);
   if (node.number != WalkNode::add_input) return add_inputs(state, node.number, x);
   if (!is_node(x)) refuse("an input that is no expression");
   may_record();
@@ -62,20 +67,38 @@ WalkValue Walker::call_state_method(PyObject* object, const WalkNode& node, Fram
   return made;
 }
 
-// Expressions or states after each of the inputs in turn.
-WalkValue Walker::add_inputs(PyRnnState* state, uint32_t method, WalkValue xs) {
-  auto* from = reinterpret_cast<PyObject*>(state);
-  RnnBuilder& builder = *state->b->core;
-  WalkResult* all = make(WalkResult::list);
+std::vector<NodeId> Walker::nodes_in(WalkValue xs) {
   std::vector<NodeId> ids;
   for (size_t i = 0, n = length(xs); i < n; ++i) {
     const WalkValue x = element(xs, i);
     if (!is_node(x)) refuse("an input that is no expression");
     ids.push_back(node_of(x));
   }
-  if (ids.empty()) return {nullptr, all};
   spend(ids.size());
   may_record();
+  return ids;
+}
+
+// Only of all its nodes: others would be those of the builder's latest step.
+WalkValue Walker::set_state(PyRnnState* from, uint32_t method, WalkValue nodes) {
+  RnnBuilder& builder = *from->b->core;
+  const std::vector<NodeId> ids = nodes_in(nodes);
+  const bool whole = method == WalkNode::set_s || builder.state_size() == builder.layers();
+  if (!whole || ids.size() != builder.state_size() || ids.empty())
+    refuse("a state with nodes of another one");
+  const RnnBuilder::Step step = builder.set_s(*engine_, ids);
+  const WalkValue made = keep(next_state(from, step));
+  if (log_) log_->set_state(reinterpret_cast<PyObject*>(from), nodes, made.object);
+  return made;
+}
+
+// Expressions or states after each of the inputs in turn.
+WalkValue Walker::add_inputs(PyRnnState* state, uint32_t method, WalkValue xs) {
+  auto* from = reinterpret_cast<PyObject*>(state);
+  RnnBuilder& builder = *state->b->core;
+  WalkResult* all = make(WalkResult::list);
+  const std::vector<NodeId> ids = nodes_in(xs);
+  if (ids.empty()) return {nullptr, all};
   const RnnBuilder::Step first = builder.add_inputs(*engine_, state->step, ids);
   RnnBuilder::Step step = first;
   for (size_t i = 0; i < ids.size(); ++i, ++step) {

@@ -55,7 +55,7 @@ bool Walker::other_truth(WalkValue value) {
   if (value.result) return true;  // an expression
   PyObject* o = value.object;
   if (o == Py_None) return false;
-  if (is_container(o)) return length(value) != 0;
+  if (is_sequence(o) || is_dict(o)) return length(value) != 0;
   if (is_plain_value(o)) return PyObject_IsTrue(o) == 1;
   if (is_node(value) && Py_TYPE(o) != &LookupParametersType) return true;
   const PyTypeObject* type = Py_TYPE(o);
@@ -74,7 +74,7 @@ size_t Walker::other_length(WalkValue value) {
     if (log_) log_->length(o);
     return static_cast<size_t>(Py_SIZE(o));
   }
-  if (PyDict_CheckExact(o)) {
+  if (is_dict(o)) {
     if (log_) log_->length(o);
     return static_cast<size_t>(PyDict_GET_SIZE(o));
   }
@@ -85,7 +85,7 @@ size_t Walker::other_length(WalkValue value) {
 WalkValue Walker::item(WalkValue base, WalkValue key) {
   if (base.result && base.result->is_sequence()) return element(base, index(base, key));
   if (!key.object) refuse("an index that is a result");
-  if (base.object && PyDict_CheckExact(base.object)) {
+  if (base.object && is_dict(base.object)) {
     if (!PyLong_CheckExact(key.object) && !PyUnicode_CheckExact(key.object)) refuse("a key of another kind");
     if (!has_plain_keys(base.object)) refuse("keys that are no numbers or text");
     if (log_) log_->read(MemoRead::keys, base.object);
@@ -145,7 +145,7 @@ WalkValue Walker::slice(WalkValue base, WalkValue from, WalkValue to, Py_ssize_t
 bool Walker::contains(WalkValue container, WalkValue value) {
   if (!value.object || !is_plain_value(value.object))
     refuse("a search for something else than a number or text");
-  if (container.object && PyDict_CheckExact(container.object)) {
+  if (container.object && is_dict(container.object)) {
     if (!has_plain_keys(container.object)) refuse("keys that are no numbers or text");
     if (log_) log_->read(MemoRead::keys, container.object);
     PyObject* found = PyDict_GetItemWithError(container.object, value.object);
@@ -162,6 +162,14 @@ bool Walker::contains(WalkValue container, WalkValue value) {
 WalkValue Walker::get_item(WalkValue dict, const WalkNode& node, Frame& frame) {
   const size_t n = node.parts.size() - 1;
   if (PyTuple_GET_SIZE(node.object.get()) != 0 || n < 1 || n > 2) refuse("get() with other arguments");
+  if (!PyDict_CheckExact(dict.object)) {
+    PyObject *name = node.parts[0].object.get(), *own = _PyType_Lookup(&PyDict_Type, name);
+    if (_PyType_Lookup(Py_TYPE(dict.object), name) != own ||
+        Py_TYPE(dict.object)->tp_getattro != PyObject_GenericGetAttr ||
+        !is_method_of_class(dict.object, name, own))
+      refuse("a get() of its own");
+    if (log_) log_->read(MemoRead::method, dict.object, name, own);
+  }
   const WalkValue key = evaluate(node.parts[1], frame);
   const WalkValue otherwise = n == 2 ? evaluate(node.parts[2], frame) : WalkValue{Py_None};
   return contains(dict, key) ? WalkValue{PyDict_GetItemWithError(dict.object, key.object)} : otherwise;
@@ -247,7 +255,7 @@ WalkValue Walker::attribute(const WalkNode& node, WalkValue base) {
   if (known.walk != walk_ || known.of != type) {
     if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
     PyObject *found, *getter = nullptr;
-    if (is_computed(type, name, &found)) {
+    if (is_computed(type, name, &found) && Py_TYPE(found) != &PyStaticMethod_Type) {
       if (Py_TYPE(found) != &PyProperty_Type) refuse("an attribute that its class computes");
       getter = keep(PyObject_GetAttrString(found, "fget")).object;
       if (!PyFunction_Check(getter)) refuse("a property that is no plain function");

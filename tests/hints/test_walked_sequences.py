@@ -20,6 +20,7 @@ class Model:
         self.back = dy.GRUBuilder(1, 3, 3, pc)
         self.rnn = dy.SimpleRNNBuilder(1, 3, 3, pc)
         self.shared = self.rnn.initial_state
+        self.both = dy.BiRNNBuilder(2, 3, 6, pc, dy.LSTMBuilder)
 
     def cell(self, x, h):
         return dy.tanh(self.W * x + dy.cmult(h, self.b))
@@ -87,6 +88,34 @@ BODIES = {
             s = states[len(out)]
             out.append(self.cell(s.output(), s.s()[-1]))
         return [out, states]
+    """,
+    "bidirectional": """
+        self.both.set_dropout(0.5 if len(words) > 9 else 0)
+        xs = [self.E[w] for w in words]
+        out = []
+        for h in self.both.transduce(xs):
+            out.append(dy.tanh(self.pair * h + self.b))
+        states = self.both.add_inputs(xs)
+        return [out, states, states[0][1].output() if states else 0]
+    """,
+    "a decoder": """
+        xs = [self.E[w] for w in words]
+        h = self.rnn.initial_state().add_inputs([self.b] + xs)[-1].output()
+        g = dy.tanh(self.W * h)
+        s = self.lstm.initial_state([h, dy.tanh(h), g, g + h])
+        t = self.back.initial_state().set_h([h]) if len(words) % 2 else self.back.initial_state(None)
+        out = []
+        for x in xs:
+            s, t = s.add_input(x), t.add_input(x)
+            out.append(self.cell(s.output(), t.output()))
+        u = s.set_s([g, self.b] + list(s.h()))
+        return [out, s, t, t.s(), u, u.output(), u.add_input(self.b).h(), u.h()]
+    """,
+    "parameters as constants": """
+        xs, out = [self.E[w] for w in words], []
+        for h in self.rnn.initial_state().transduce(xs):
+            out.append(dy.tanh(self.W.expr() * h + self.b.expr()))
+        return out
     """,
     "a state of the script": """
         if self.state is None:
@@ -201,12 +230,17 @@ def test_a_function_is_recorded_by_one_call(pair: Callable, body: str) -> None:
         "model.rnn.initial_state(update=False); model.lstm.initial_state(update=False)",
         "model.rnn.initial_state = lambda: model.back.initial_state()",
         "model.lstm = None",
+        "model.both = dy.BiRNNBuilder(1, 3, 6, model.pc, dy.GRUBuilder)",
+        "model.both.builder_layers.reverse()",
+        "model.both.set_dropout(0.5)",
+        "model.both._both = lambda forward, backward, xs: xs",
+        "model.both.__class__ = type('Other', (dy.BiRNNBuilder,), {'_both': lambda self, f, b, xs: xs})",
         "model.lstm.set_dropouts(0.25, 0.5)",
         "model.rnn.set_dropout = lambda rate: model.lstm.set_dropout(rate)",
         "Base = type(model.rnn); model.rnn.__class__ = type('Other', (Base,), {'set_dropout': lambda *_: 0})",
     ],
 )
-@pytest.mark.parametrize("name", ["transduce", "steps", "dropout that stays"])
+@pytest.mark.parametrize("name", ["transduce", "steps", "dropout that stays", "bidirectional", "a decoder"])
 def test_what_changes_is_noticed(pair: Callable, name: str, change: str) -> None:
     p = pair(f"{MODEL}\n    def run(self, words):{BODIES[name]}")
     for _ in range(ROUNDS):

@@ -33,7 +33,7 @@ _NEGATIVE, _IN_PLACE = 6, 16
 _ROWS = ("zip", "enumerate", "reversed", "range")
 _METHODS = (
     "append", "pop", "extend", "initial_state", "add_input", "add_inputs", "transduce", "output", "h", "s",
-    "get", "insert", "reverse", "set_dropout", "set_dropouts", "disable_dropout",
+    "get", "insert", "reverse", "set_s", "set_h", "expr", "set_dropout", "set_dropouts", "disable_dropout",
 )  # fmt: skip
 _OVER_INPUTS = ("add_inputs", "transduce")
 _RETURNS, _ALONE, _EXPRESSION = 1, 2, 4
