@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Callable
 
 import pytest
-from support.walks import MODEL, hits, model_of, refusals
+from support.walks import MODEL, hits, model_of, refusals, walked
 
 TIMES = 40  # until regions have learned and walks are remembered
 CLASSES = """
@@ -221,3 +221,25 @@ def test_sums(pair: Callable) -> None:
     assert hits(p) > before, refusals(p)
     p.agree(lambda m: use(m, "Plain", ([True, 2], [1.5, 2], [2**70, 9 * 2**70], ())))
     p.agree(lambda m: setattr(m, "sum", lambda items: 3) or use(m, "Plain"))
+
+
+@pytest.mark.usefixtures("without_trials")
+def test_loops_of_single_ops(pair: Callable) -> None:
+    """They are no regions, as an op takes no longer than the checks of one."""
+    p = pair(
+        """
+E = dy.ParameterCollection().add_lookup_parameters((9, 3), init=0.25)
+
+def score(words, tags):
+    return dy.esum([dy.pickneglogsoftmax(x, t) for x, t in zip([E[w] for w in words], tags)])
+
+def total(words):
+    xs = []
+    for w in words:
+        xs.append(dy.square(E[w]))
+    return dy.esum(xs)
+"""
+    )
+    for _ in range(TIMES):
+        p.agree(lambda m: [f for words in WORDS for f in (m.score(words, [0, 1, 2]), m.total(words))])
+    assert [walked(p, name)["remembered"] > 0 for name in ("score", "total")] == [True, True], refusals(p)

@@ -8,6 +8,7 @@ from typing import Optional
 from . import programs
 from .call_graph import CallGraph
 from .linking import ONLY_REMEMBERED, UNBOUND
+from .recording import is_recording_name
 from .region_writer import RegionWriter
 from .scopes import Module
 from .trees import KNOWS_NO_PLACE, locate, nodes_of, own_nodes, passed_on, without_place
@@ -44,6 +45,12 @@ class WalkedFunctions:
         )
         return loops and not self._computes(node)
 
+    def _records_in_loops(self, node: ast.FunctionDef) -> bool:
+        """Does it call an op in a loop? A single op is no region, but a walk records the loop."""
+        loops = [n for n in self.module.own_nodes(node) if isinstance(n, (ast.ListComp, ast.For, ast.While))]
+        called = [n.func for loop in loops for n in ast.walk(loop) if isinstance(n, ast.Call)]
+        return any(is_recording_name(getattr(f, "attr", getattr(f, "id", ""))) for f in called)
+
     def _is_walked_always(self, node: ast.FunctionDef) -> bool:
         """Is it walked with any arguments? Others are walked only where their arguments come again, to be
         remembered: where a walk makes the steps of a sequence one by one, or what is called has the loops,
@@ -70,7 +77,7 @@ class WalkedFunctions:
         """Describe functions to the core: heads, which ask it first and have regions in them or in what they
         may call, and all that these may call."""
         called_by = self.graph.called
-        placed = wanted.keys() & self.writer.placed
+        placed = {f for f in wanted if f in self.writer.placed or self._records_in_loops(f)}
         heads = [f for f in wanted if not placed.isdisjoint((f, *called_by[f])) and self._may_be_head(f)]
         found = {f: self._program(wanted[f], f) for f in heads}
         called = {callee for head in heads if found[head] for callee in called_by[head]}
