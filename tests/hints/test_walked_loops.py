@@ -307,9 +307,7 @@ BODIES = {
     """,
 }
 REGION_LOOPS = ("a list of the script that changes in a loop",)
-FOR_PYTHON = (
-    "shapes that differ", "values",
-)  # fmt: skip
+FOR_PYTHON = ("values",)
 
 
 @pytest.mark.parametrize("what", BODIES)
