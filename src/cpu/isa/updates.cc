@@ -155,11 +155,22 @@ double squares_in_double(const float* x, size_t n) {
   return sum;
 }
 
+// Of numbers whose squares add up to 0 in float.
+DYC_INLINE bool are_zero(const float* x, size_t n) {
+  size_t i = 0;
+  V largest{};
+  for (; i + kLanes <= n; i += kLanes) largest = vmax(largest, vabs(load<V>(x + i)));
+  if (i < n) largest = vmax(largest, vabs(load_n(x + i, static_cast<int>(n - i))));
+  return hsum(largest) == 0.f;
+}
+
 double sum_of_squares(const float* x, size_t n) {
   double total = 0.;
   for (size_t i = 0; i < n; i += kSquaresBlock) {
     const size_t length = n - i < kSquaresBlock ? n - i : kSquaresBlock;
     const float sum = squares_in_float(x + i, length);
+    if (sum == 0.f && are_zero(x + i, length))
+      continue;  // parameters that a graph has used in vain, or not at all
     // Outside this range squares may have been lost to overflow or underflow.
     total += sum > 1e-28f && sum < 1e37f ? static_cast<double>(sum) : squares_in_double(x + i, length);
   }
