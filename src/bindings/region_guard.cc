@@ -66,12 +66,15 @@ bool has_plain_keys(PyObject* dict) {
   return true;
 }
 
+// OrderedDict iterates in a way of its own over the same keys.
 bool is_derived_dict(PyObject* o) {
-  static PyObject* const names[] = {PyUnicode_InternFromString("__getitem__"),
-                                    PyUnicode_InternFromString("__contains__"),
-                                    PyUnicode_InternFromString("__len__")};
+  static PyObject* const names[] = {
+      PyUnicode_InternFromString("__getitem__"), PyUnicode_InternFromString("__contains__"),
+      PyUnicode_InternFromString("__len__"),     PyUnicode_InternFromString("__bool__"),
+      PyUnicode_InternFromString("__iter__"),    PyUnicode_InternFromString("__reversed__")};
   return std::all_of(std::begin(names), std::end(names), [o](PyObject* name) {
-    return _PyType_Lookup(Py_TYPE(o), name) == _PyType_Lookup(&PyDict_Type, name);
+    PyObject* found = _PyType_Lookup(Py_TYPE(o), name);
+    return found == _PyType_Lookup(&PyDict_Type, name) || found == _PyType_Lookup(&PyODict_Type, name);
   });
 }
 

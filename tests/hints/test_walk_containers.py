@@ -48,6 +48,24 @@ class Length(dict):
         return 1
 
 
+class Truth(dict):
+    def __bool__(self):
+        ASKED.append("truth")
+        return False
+
+
+class Iterates(dict):
+    def __iter__(self):
+        ASKED.append("iterates")
+        return iter([1, 2])
+
+
+class Reversed(dict):
+    def __reversed__(self):
+        ASKED.append("reversed")
+        return iter([1, 2])
+
+
 class Attribute(dict):
     def __getattribute__(self, name):
         ASKED.append(name)
@@ -86,6 +104,17 @@ DICTS = {
             h = self(self.E[self.known[w]], h)
         return [h]
     """,
+    "none": """
+        h, keys = self.b, list(self.none)
+        for w in words:
+            h = self(self.E[w], h)
+        for w in self.none:
+            h = self(self.E[w], h)
+        for w in reversed(self.none):
+            h = self(self.E[w], h)
+        keys.extend(self.none)
+        return [h, keys, sum(self.none), 1 if self.none else 0]
+    """,
 }
 STATIC = """
 
@@ -115,7 +144,8 @@ WORDS = ([1, 3, 4], [4, 3], [8, 1, 1], [3])
 def use(module: ModuleType, kind: str, words: tuple = WORDS) -> list:
     model = model_of(module)
     if not isinstance(getattr(model, "known", None), dict):
-        model.known = module.of_class(kind)
+        model.known, model.none = module.of_class(kind), module.of_class(kind)
+        model.none.clear()
     module.ASKED.clear()
     results = []
     for each in words:
@@ -131,8 +161,9 @@ def use(module: ModuleType, kind: str, words: tuple = WORDS) -> list:
     ("kind", "refuses"),
     [
         ("Plain", ""), ("Counter", ""), ("defaultdict", ""), ("OrderedDict", ""), ("Missing", ""),
-        ("Item", "items missing get"), ("Get", "get"), ("Contains", "items missing get"),
-        ("Length", "items missing get"), ("Attribute", "get"),
+        ("Item", "items missing get none"), ("Get", "get"), ("Contains", "items missing get none"),
+        ("Length", "items missing get none"), ("Truth", "items missing get none"),
+        ("Iterates", "items missing get none"), ("Reversed", "items missing get none"), ("Attribute", "get"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("without_trials")
@@ -158,6 +189,8 @@ def test_dicts(pair: Callable, kind: str, refuses: str, what: str) -> None:
         "type(model.known).__getitem__ = lambda self, key: 2",
         "type(model.known).__contains__ = lambda self, key: False",
         "type(model.known).__len__ = lambda self: 0",
+        "type(model.known).__bool__ = lambda self: False",
+        "type(model.known).__iter__ = lambda self: iter([1])",
         "type(model.known).__getattribute__ = lambda self, name: lambda *key: 1",
         "model.known.__class__ = module.Item",
         "model.known.__class__ = module.Get",
