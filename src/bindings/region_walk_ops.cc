@@ -145,7 +145,8 @@ WalkValue Walker::record_pairs(const WalkNode& node, Frame& frame) {
   const WalkValue xs = evaluate(node.parts[1], frame), ys = evaluate(node.parts[2], frame);
   may_record();
   WalkResult* all = make(WalkResult::list);
-  const size_t n = std::min(length(xs), length(ys));
+  const size_t n = length(xs);
+  if (length(ys) != n) refuse("lists of other lengths, whose last items are looked at, too");
   spend(n);
   for (size_t i = 0; i < n; ++i) {
     const WalkValue pair[] = {element(xs, i), element(ys, i)};

@@ -288,3 +288,51 @@ def test_methods_of_a_subclass_run_as_often_as_they_are_called(pair: Callable, m
     for _ in range(ROUNDS):
         for words in SENTENCES:
             p.agree(lambda m, words=words: [*use(words)(m), len(m.seen)])
+
+
+OWN_STATES = """
+class Start:
+    def __init__(self, x):
+        self.x = x
+
+    def initial_state(self):
+        return Start(self.x)
+
+    def transduce(self, xs):
+        out = [dy.tanh(x + self.x) for x in xs]
+        if len(xs) == 4:
+            out.append(None)
+        return out
+"""
+PAIRS = """
+    def run(self, words):
+        out = []
+        for h in self.both.transduce([self.E[w] for w in words]):
+            out.append(dy.tanh(self.pair * h + self.b))
+        return out
+"""
+
+
+@pytest.mark.usefixtures("without_trials")
+def test_builders_of_the_script_in_a_bidirectional_one(pair: Callable) -> None:
+    """What one of them puts out more than the other one is in no pair, but must be an expression, too."""
+    p = pair(MODEL + PAIRS + OWN_STATES)
+
+    def run(module: ModuleType) -> list:
+        model, out = model_of(module), []
+        for words in ([1, 3], [4, 5, 1], [2], [1, 2, 3, 4]):
+            try:
+                out.append(model.run(words))
+            except TypeError as error:
+                out.append(str(error))
+        return out
+
+    def first(module: ModuleType) -> list:
+        model = model_of(module)
+        model.both.builder_layers = [(module.Start(model.b), model.back)]
+        return run(module)
+
+    p.agree(first)
+    for _ in range(ROUNDS):
+        p.agree(run)
+    assert hits(p), refusals(p)
