@@ -67,6 +67,8 @@ def opened(result: Any) -> Any:
     """The result with the names and values that its objects hold in their place."""
     if isinstance(result, (list, tuple)):
         return [opened(r) for r in result]
+    if isinstance(result, dy.RNNState):
+        return [list(result.s()), result.output(), opened(result.prev())]
     names = getattr(result, "__slots__", None) or getattr(result, "__dict__", None)
     if names is None or isinstance(result, dy.Expression):
         return result

@@ -8,7 +8,8 @@ from typing import Any
 
 from support.recursive_programs import indent
 
-HEAD = """import random
+HEAD = """import collections
+import random
 from random import randint
 
 import dynet_compat as dy
@@ -26,6 +27,20 @@ class Key:
     def __eq__(self, other):
         NOTES.append(self.number)
         return self.number == other
+
+class Known(dict):
+    def __missing__(self, key):
+        NOTES.append(key)
+        return 2
+
+class Noted(Known):
+    def __getitem__(self, key):
+        NOTES.append(key)
+        return dict.get(self, key, 3)
+
+COUNTS = collections.Counter({1: 3, 2: 0, 5: 1, 7: 2})
+SEEN = collections.defaultdict(int, {0: 1, 4: 2})
+OWN = Known({1: 2, 3: 0, 8: 1})
 
 KEYS = {Key(1): 2, Key(4): 3, 6: 1}
 
@@ -100,6 +115,17 @@ class Model:
         self.V = pc.add_parameters((5, 3))
         self.b = pc.add_parameters(3)
         self.scores = []
+        self.rnn = dy.SimpleRNNBuilder(1, 3, 3, pc)
+        self.lstm = dy.LSTMBuilder(2, 3, 3, pc)
+        self.sides = dy.BiRNNBuilder(2, 3, 6, pc, dy.GRUBuilder)
+
+    @staticmethod
+    def mixed(x, y):
+        return dy.tanh(x + dy.cmult(y, y))
+
+    @staticmethod
+    def more(n, m=2):
+        return n + m
 
     def step(self, x, h):
         return dy.tanh(self.W * x + dy.cmult(h, self.b))
@@ -161,7 +187,14 @@ CHANGES = [
     "module.random = type('Other', (), {n: getattr(module.random, n) for n in ('random', 'choice')})",
     "module.RNG.random = lambda: 0.5",
     "module.add.__defaults__ = (7,)", "model.take = lambda xs, n=0: model.b",
-    "module.reversed = list",
+    "module.reversed = list", "module.COUNTS[1] += 1", "module.COUNTS.get = lambda key, other=0: 3",
+    "module.OWN.__class__ = module.Noted", "module.Known.get = lambda self, key, other=0: 1",
+    "module.Known.__bool__ = lambda self: False", "module.SEEN = module.OWN", "module.OWN.clear()",
+    "module.sum = lambda items: items[0] if items else 0", "module.Model.mixed = lambda self, x, y: y",
+    "model.mixed = lambda x, y: y", "module.Model.more = staticmethod(max)", "model.rnn.set_dropout(0.3)",
+    "model.sides._both = lambda f, b, es: [dy.concatenate([e, e]) for e in es]",
+    "model.rnn = dy.GRUBuilder(1, 3, 3, model.pc)", "model.sides.set_dropout(0.2)",
+    "model.b.set_updated(False)", "model.sides.builder_layers.reverse()",
 ]  # fmt: skip
 
 # What walks leave to Python.
@@ -252,6 +285,19 @@ class Generator:
             ["if last.next is not None:", "    last = last.next", "    x = last.vec"],
             ["bag = Bag()", "bag.h = dy.tanh(x)", "h = bag.h"], ["cell.next = Cell(word=n, vec=x)"],
             *([line.replace("WORD", word)] for line in DRAWING_STATEMENTS if self.draws),
+            [f"n = COUNTS[{word}] + COUNTS.get({word}, 1)"], [f"if {word} in SEEN:", f"    n = SEEN[{word}]"],
+            [f"n = OWN[{word}]"], [f"n = OWN.get({word}, n) if OWN else len(OWN)"], [f"SEEN[{word} % 9]"],
+            [f"n = sum([n, {word}, len(COUNTS)]) % 97"], ["x = sum([h, x])"], ["f = sum([f, n])"],
+            ["h = sum(ys[:2]) + h"], ["h = self.mixed(x, h)"], ["n = self.more(n) % 9"],
+            ["n = self.more(n, m % 5) % 9"], ["s = self.rnn.initial_state([h])"], ["s = s.add_input(x)"],
+            ["s = s.set_s([x])", "x = s.add_input(h).output()"], ["s = s.set_h([h])"], ["x = s.output()"],
+            ["ys = self.rnn.initial_state([x]).transduce(xs[:3])"],
+            ["ys = s.add_inputs(xs[:2] + [h])[-1].s()"],
+            ["t = self.lstm.initial_state([h, x, h, x])", "x = t.add_input(x).output()"],
+            ["t = t.set_s(list(t.s())) if t.s() else t.add_input(h)", "ys = list(t.h())"],
+            ["ys = [dy.tanh(self.U * y) for y in self.sides.transduce(xs[:4])]"],
+            ["if xs:", "    x = self.sides.add_inputs(xs[-3:])[0][1].output()"],
+            ["h = h + self.b.expr()"], ["x = dy.cmult(self.b.expr(), x) + self.b"],
             [f"h = {v} if {self.test(word)} else {self.vector(word)}"],
             ["if len(xs) > 3:", "    return [h, xs]"] if r.random() < 0.3 else [f"h = {v}"],
         ])  # fmt: skip
@@ -304,11 +350,13 @@ class Generator:
 
     def module(self) -> str:
         body = ["h = self.b", "x = self.E[1]", "xs, ys, losses = [], [], []", "n = total = 0"]
+        body += ["s, t = self.rnn.initial_state([x]), self.lstm.initial_state()"]
         body += ["m, f = 1, 0.5", "fuel = 30", "cell, last, cells = Cell(h), Linked(x), []"]
         while self.budget > 0:
             body += self.loop("n", 0) if self.rng.random() < 0.6 else self.simple("n")
         seen = self.rng.choice(["cell", "cells", "cell.vec", "last.vec", "len(cells)", "0"])
-        body.append(f"return [h, x, xs, ys, n, m, f, total, dy.esum(losses) if losses else None, {seen}]")
+        loss = "dy.esum(losses) if losses else None"
+        body.append(f"return [h, x, xs, ys, n, m, f, total, {loss}, s, t, {seen}]")
         return HEAD + "\n".join(indent(["def loss(self, words):", *indent(body)])) + "\n"
 
 
