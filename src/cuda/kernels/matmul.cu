@@ -92,8 +92,7 @@ DYC_INLINE void sum_tile(ProductHead& head, const Product& p, uint32_t i0, uint3
 template <int Side>
 constexpr int kEach = Side * Side / static_cast<int>(kBlock);
 template <bool AInner, bool BInner, int Side>
-DYC_INLINE void place_elements(const Product& p, uint32_t i0, uint32_t j0,
-                               MadeElements<kEach<Side>>& made) {
+DYC_INLINE void place_elements(const Product& p, uint32_t i0, uint32_t j0, MadeElements<kEach<Side>>& made) {
   for (int u = 0; u < kEach<Side>; ++u) {
     const int e = static_cast<int>(thread_now() + u * kBlock);
     int row = e % Side, column = e / Side;
