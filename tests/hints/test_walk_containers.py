@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Callable
+from typing import Any, Callable
 
 import pytest
 from support.walks import MODEL, hits, model_of, refusals, walked
@@ -156,6 +156,27 @@ def use(module: ModuleType, kind: str, words: tuple = WORDS) -> list:
     return [*results, list(module.ASKED), list(model.known.items())]
 
 
+def learned(pair: Callable, body: str) -> Any:
+    """A pair whose run() is recorded by one call, of dicts of the class Plain."""
+    p = pair(MODEL + body + CLASSES)
+    for _ in range(TIMES):
+        p.agree(lambda m: use(m, "Plain"))
+    before = hits(p)
+    p.agree(lambda m: use(m, "Plain"))
+    assert hits(p) > before, refusals(p)
+    return p
+
+
+def agree_after(p: Any, change: str) -> None:
+    def changed(module: ModuleType) -> list:
+        exec(change, {"model": module.model, "Model": module.Model, "module": module})
+        return use(module, "Plain")
+
+    p.agree(changed)
+    for _ in range(TIMES):
+        p.agree(lambda m: use(m, "Plain"))
+
+
 @pytest.mark.parametrize("what", DICTS)
 @pytest.mark.parametrize(
     ("kind", "refuses"),
@@ -200,18 +221,7 @@ def test_dicts(pair: Callable, kind: str, refuses: str, what: str) -> None:
 @pytest.mark.parametrize("what", DICTS)
 @pytest.mark.usefixtures("without_trials")
 def test_dicts_that_change(pair: Callable, change: str, what: str) -> None:
-    p = pair(MODEL + "\n    def run(self, words):" + DICTS[what] + CLASSES)
-    for _ in range(TIMES):
-        p.agree(lambda m: use(m, "Plain"))
-    assert hits(p), refusals(p)
-
-    def changed(module: ModuleType) -> list:
-        exec(change, {"model": module.model, "module": module})
-        return use(module, "Plain")
-
-    p.agree(changed)
-    for _ in range(TIMES):
-        p.agree(lambda m: use(m, "Plain"))
+    agree_after(learned(pair, "\n    def run(self, words):" + DICTS[what]), change)
 
 
 @pytest.mark.parametrize(
@@ -228,30 +238,12 @@ def test_dicts_that_change(pair: Callable, change: str, what: str) -> None:
 )
 @pytest.mark.usefixtures("without_trials")
 def test_static_methods(pair: Callable, change: str) -> None:
-    p = pair(MODEL + STATIC + CLASSES)
-    for _ in range(TIMES):
-        p.agree(lambda m: use(m, "Plain"))
-    before = hits(p)
-    p.agree(lambda m: use(m, "Plain"))
-    assert hits(p) > before, refusals(p)
-
-    def changed(module: ModuleType) -> list:
-        exec(change, {"model": module.model, "Model": module.Model})
-        return use(module, "Plain")
-
-    p.agree(changed)
-    for _ in range(TIMES):
-        p.agree(lambda m: use(m, "Plain"))
+    agree_after(learned(pair, STATIC), change)
 
 
 @pytest.mark.usefixtures("without_trials")
 def test_sums(pair: Callable) -> None:
-    p = pair(MODEL + SUMS + CLASSES)
-    for _ in range(TIMES):
-        p.agree(lambda m: use(m, "Plain"))
-    before = hits(p)
-    p.agree(lambda m: use(m, "Plain"))
-    assert hits(p) > before, refusals(p)
+    p = learned(pair, SUMS)
     p.agree(lambda m: use(m, "Plain", ([True, 2], [1.5, 2], [2**70, 9 * 2**70], ())))
     p.agree(lambda m: setattr(m, "sum", lambda items: 3) or use(m, "Plain"))
 
