@@ -140,6 +140,11 @@ struct MethodOf {
 };
 
 using FastMethod = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
+// What a function of the package was made from; null: it is no built-in function.
+inline FastMethod method_of_function(PyObject* function) {
+  if (!PyCFunction_Check(function)) return nullptr;
+  return reinterpret_cast<FastMethod>(reinterpret_cast<void (*)()>(PyCFunction_GET_FUNCTION(function)));
+}
 
 template <Text op, size_t required, Text... names, class F>
 constexpr FastMethod method(F) {

@@ -247,9 +247,8 @@ const DocText docs[] = {
 }  // namespace
 
 OpId op_of_function(PyObject* function) {
-  if (!PyCFunction_Check(function)) return kOps;
-  const auto method =
-      reinterpret_cast<FastMethod>(reinterpret_cast<void (*)()>(PyCFunction_GET_FUNCTION(function)));
+  const FastMethod method = method_of_function(function);
+  if (!method) return kOps;
   return static_cast<OpId>(std::find(functions.begin(), functions.end(), method) - functions.begin());
 }
 

@@ -312,11 +312,7 @@ const ApiFunction input_functions[] = {
 
 }  // namespace
 
-bool concatenates_pairs(PyObject* function) {
-  return PyCFunction_Check(function) &&
-         PyCFunction_GET_FUNCTION(function) ==
-             reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(concatenate_pairs));
-}
+bool concatenates_pairs(PyObject* function) { return method_of_function(function) == concatenate_pairs; }
 
 void add_input_functions(PyObject* module) { add_api_functions(module, input_functions); }
 

@@ -557,11 +557,7 @@ PyObject* make_parameters(const std::shared_ptr<Storage>& storage) {
   throw pybind11::error_already_set();
 }
 
-bool is_lookup(PyObject* function) {
-  return PyCFunction_Check(function) &&
-         PyCFunction_GET_FUNCTION(function) ==
-             reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(lookup));
-}
+bool is_lookup(PyObject* function) { return method_of_function(function) == lookup; }
 
 void add_parameter_types(PyObject* module) {
   ParametersType.tp_str = p_str;

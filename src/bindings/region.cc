@@ -470,8 +470,7 @@ PyObject* restore_code(PyObject*, PyObject* args) {
 PyMethodDef functions[] = {
     {"_restore_code", restore_code, METH_VARARGS,
      "_restore_code(functions, old, objects)\n\nThe functions, which have the same code, get their old code "
-     "back "
-     "when all these regions and walked functions, which are those in their new one, are given up."},
+     "back when all these regions and walked functions, which are those in their new one, are given up."},
     {nullptr, nullptr, 0, nullptr}};
 
 // A region that was pickled to another process records nothing.

@@ -68,13 +68,16 @@ bool has_plain_keys(PyObject* dict) {
 
 // OrderedDict iterates in a way of its own over the same keys.
 bool is_derived_dict(PyObject* o) {
-  static PyObject* const names[] = {
-      PyUnicode_InternFromString("__getitem__"), PyUnicode_InternFromString("__contains__"),
-      PyUnicode_InternFromString("__len__"),     PyUnicode_InternFromString("__bool__"),
-      PyUnicode_InternFromString("__iter__"),    PyUnicode_InternFromString("__reversed__")};
-  return std::all_of(std::begin(names), std::end(names), [o](PyObject* name) {
-    PyObject* found = _PyType_Lookup(Py_TYPE(o), name);
-    return found == _PyType_Lookup(&PyDict_Type, name) || found == _PyType_Lookup(&PyODict_Type, name);
+  struct Method {
+    explicit Method(const char* text) : name(PyUnicode_InternFromString(text)) {}
+    PyObject *name, *of_dict = _PyType_Lookup(&PyDict_Type, name),
+                    *of_ordered = _PyType_Lookup(&PyODict_Type, name);
+  };
+  static const Method methods[] = {Method("__getitem__"), Method("__contains__"), Method("__len__"),
+                                   Method("__bool__"),    Method("__iter__"),     Method("__reversed__")};
+  return std::all_of(std::begin(methods), std::end(methods), [o](const Method& m) {
+    PyObject* found = _PyType_Lookup(Py_TYPE(o), m.name);
+    return found == m.of_dict || found == m.of_ordered;
   });
 }
 
@@ -207,7 +210,7 @@ bool FunctionBody::matches(PyObject* function) const {
 bool Guard::check_items(PyObject* value, const SourceValues& values, const Graph& graph,
                         CapturedInputs* captured) const {
   if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != object.get() ||
-      static_cast<size_t>(PyDict_CheckExact(value) ? PyDict_GET_SIZE(value) : Py_SIZE(value)) != parts.size())
+      static_cast<size_t>(size_of(value)) != parts.size())
     return false;
   if (PyDict_CheckExact(value)) return check_dict(value, values, graph, captured);
   if (std::find(values.appended.begin(), values.appended.end(), value) != values.appended.end()) return false;
@@ -231,7 +234,7 @@ bool Guard::check_dict(PyObject* value, const SourceValues& values, const Graph&
 bool Guard::check_filled(PyObject* value, const SourceValues& values) const {
   if (!is_container(value)) return false;
   if (std::find(values.appended.begin(), values.appended.end(), value) != values.appended.end()) return false;
-  return ((PyDict_CheckExact(value) ? PyDict_GET_SIZE(value) : Py_SIZE(value)) != 0) == (number != 0);
+  return (size_of(value) != 0) == (number != 0);
 }
 
 bool Guard::check(PyObject* value, const SourceValues& values, const Graph& graph,
@@ -286,7 +289,7 @@ bool Guard::check(PyObject* value, const SourceValues& values, const Graph& grap
 Guard Guard::of_truth(PyObject* container) {
   Guard g;
   g.kind = filled;
-  g.number = (PyDict_CheckExact(container) ? PyDict_GET_SIZE(container) : Py_SIZE(container)) != 0;
+  g.number = size_of(container) != 0;
   return g;
 }
 

@@ -144,6 +144,10 @@ bool frees_quietly(PyObject* o, ptrdiff_t most = tuning::kShortList);
 // A list or tuple; or a dict, too; and of no class of the script?
 inline bool is_sequence(PyObject* o) { return PyTuple_CheckExact(o) || PyList_CheckExact(o); }
 inline bool is_container(PyObject* o) { return is_sequence(o) || PyDict_CheckExact(o); }
+// Of a list, tuple or dict.
+inline Py_ssize_t size_of(PyObject* container) {
+  return is_sequence(container) ? Py_SIZE(container) : PyDict_GET_SIZE(container);
+}
 // Is it a dict, perhaps of a class derived from it, such as Counter, whose items are read as those of a dict?
 bool is_derived_dict(PyObject* o);
 inline bool is_dict(PyObject* o) { return PyDict_CheckExact(o) || (PyDict_Check(o) && is_derived_dict(o)); }

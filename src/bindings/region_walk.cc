@@ -138,11 +138,13 @@ PyObject* Walker::call_of(PyObject* object) {
   return found;
 }
 
-// `found`, which its class has by this name, if that is the function that a method of the object calls.
+// `found`, which its class has by this name, if that is the function that a method of the object calls, or
+// Python's own.
 PyObject* Walker::method_of(PyObject* base, PyObject* name, PyObject* found) {
   PyTypeObject* type = Py_TYPE(base);
   if (type->tp_getattro != PyObject_GenericGetAttr) refuse("a class that looks attributes up itself");
-  if (!PyFunction_Check(found)) refuse("a method that is no plain function");
+  if (!PyFunction_Check(found) && Py_TYPE(found) != &PyMethodDescr_Type)
+    refuse("a method that is no plain function");
   if (!is_method_of_class(base, name, found)) refuse("a method of an object's own");
   if (log_) log_->read(MemoRead::method, base, name, found);
   return found;
@@ -194,7 +196,9 @@ WalkValue Walker::evaluate_call(const WalkNode& node, Frame& frame) {
     node.drawer = {walk_, base.object, drawer};
     return draw(drawer, node, frame);
   }
-  known = {walk_, base.object, method_of(base.object, name, found)};
+  PyObject* function = method_of(base.object, name, found);
+  if (!PyFunction_Check(function)) refuse("a method that is no plain function");
+  known = {walk_, base.object, function};
   return call_function(known.function, base, node, frame);
 }
 

@@ -168,23 +168,13 @@ void WalkLog::arithmetic(uint32_t which, WalkValue a, float b, NodeId id) {
   arithmetic_step(MemoStep::with_right, which, &a, 1, b, id);
 }
 
-void WalkLog::lookup(PyObject* table, uint32_t row, NodeId id) {
+void WalkLog::parameters(MemoStep::Kind kind, PyObject* object, uint32_t number, NodeId id) {
   if (!is_on()) return;
-  if (!known_.contains(table)) return give_up();
+  if (!known_.contains(object)) return give_up();
   MemoStep step;
-  step.kind = MemoStep::lookup;
-  step.object = table;
-  add_step(step, {row});
-  made(id);
-}
-
-void WalkLog::parameter(PyObject* parameters, uint32_t role, NodeId id) {
-  if (!is_on()) return;
-  if (!known_.contains(parameters)) return give_up();
-  MemoStep step;
-  step.kind = MemoStep::parameter;
-  step.object = parameters;
-  add_step(step, {role});
+  step.kind = kind;
+  step.object = object;
+  add_step(step, {number});
   made(id);
 }
 

@@ -1,5 +1,5 @@
 // Writes a walk down (region_walk_memo.h) while it goes on: what it records, and what it returns.
-// WalkLog has 33 methods: one for each kind of step.
+// WalkLog has 32 methods: one for each kind of step.
 #pragma once
 #include "bindings/builders.h"
 #include "bindings/region_walk_reads.h"
@@ -18,8 +18,8 @@ class WalkLog : public WalkReads {
   void arithmetic(uint32_t which, WalkValue a, WalkValue b, NodeId id);
   void arithmetic(uint32_t which, float a, WalkValue b, NodeId id);
   void arithmetic(uint32_t which, WalkValue a, float b, NodeId id);
-  void lookup(PyObject* table, uint32_t row, NodeId id);
-  void parameter(PyObject* parameters, uint32_t role, NodeId id);
+  // `kind`: lookup, of this row of a table, or parameter, in this role.
+  void parameters(MemoStep::Kind kind, PyObject* object, uint32_t number, NodeId id);
   void call(PyObject* function, PyObject* names, const WalkValue* args, size_t n, WalkValue made);
   void start(PyObject* builder, PyObject* state);
   void set_state(PyObject* from, WalkValue nodes, PyObject* state);

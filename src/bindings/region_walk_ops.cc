@@ -162,7 +162,7 @@ WalkValue Walker::record_pairs(const WalkNode& node, Frame& frame) {
 WalkValue Walker::record_constant(PyObject* parameters) {
   may_record();
   const NodeId id = engine_->graph.parameter(storage_in(parameters), kConstant);
-  if (log_) log_->parameter(parameters, kConstant, id);
+  if (log_) log_->parameters(MemoStep::parameter, parameters, kConstant, id);
   return recorded(id, &ExpressionType);
 }
 
@@ -208,7 +208,7 @@ WalkValue Walker::record_item(WalkValue base, WalkValue key) {
   uint32_t index;
   if (is_table(base) && as_index(key, &index)) {
     const NodeId id = engine_->graph.lookup(storage_in(base.object), {&index, 1, false}, true);
-    if (log_) log_->lookup(base.object, index, id);
+    if (log_) log_->parameters(MemoStep::lookup, base.object, index, id);
     return recorded(id, &LookupType);
   }
   if (!key.object || !PyLong_CheckExact(key.object)) refuse("an index that is no whole number");

@@ -211,7 +211,7 @@ void WalkReads::length(PyObject* container) {
   MemoRead r;
   r.kind = MemoRead::size;
   if (!find_base(container, &r)) return;
-  r.n = static_cast<uint32_t>(is_sequence(container) ? Py_SIZE(container) : PyDict_GET_SIZE(container));
+  r.n = static_cast<uint32_t>(size_of(container));
   memo_->reads.push_back(r);
 }
 

@@ -123,7 +123,7 @@ bool MemoReplay::reads(const MemoRead& r) {
     case MemoRead::keys:
       return has_plain_keys(base);
     case MemoRead::size:
-      return static_cast<size_t>(is_sequence(base) ? Py_SIZE(base) : PyDict_GET_SIZE(base)) == r.n;
+      return static_cast<size_t>(size_of(base)) == r.n;
     case MemoRead::element:
       return static_cast<size_t>(Py_SIZE(base)) > r.n &&
              accepts(PySequence_Fast_ITEMS(base)[r.n], expected(r));
@@ -324,8 +324,7 @@ void MemoReplay::steps_of_stretch(const MemoStep& s) {
 void MemoReplay::set_state(const MemoStep& s) {
   PyRnnState* from = states_[words_[0]];
   operands(s);
-  operands_.nodes.push_back(operands_.nodes.back());  // the output is h of the last layer
-  const RnnBuilder::Step step = from->b->core->add_step(*walker_.engine_, operands_.nodes.data());
+  const RnnBuilder::Step step = from->b->core->set_s(*walker_.engine_, operands_.nodes);
   step_made(from, step);
   add_state(words_[1], next_state(from, step));
 }

@@ -164,11 +164,8 @@ WalkValue Walker::get_item(WalkValue dict, const WalkNode& node, Frame& frame) {
   if (PyTuple_GET_SIZE(node.object.get()) != 0 || n < 1 || n > 2) refuse("get() with other arguments");
   if (!PyDict_CheckExact(dict.object)) {
     PyObject *name = node.parts[0].object.get(), *own = _PyType_Lookup(&PyDict_Type, name);
-    if (_PyType_Lookup(Py_TYPE(dict.object), name) != own ||
-        Py_TYPE(dict.object)->tp_getattro != PyObject_GenericGetAttr ||
-        !is_method_of_class(dict.object, name, own))
-      refuse("a get() of its own");
-    if (log_) log_->read(MemoRead::method, dict.object, name, own);
+    if (_PyType_Lookup(Py_TYPE(dict.object), name) != own) refuse("a get() of its own");
+    method_of(dict.object, name, own);
   }
   const WalkValue key = evaluate(node.parts[1], frame);
   const WalkValue otherwise = n == 2 ? evaluate(node.parts[2], frame) : WalkValue{Py_None};

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from typing import Optional
 
 from . import programs
@@ -48,8 +49,7 @@ class WalkedFunctions:
     def _records_in_loops(self, node: ast.FunctionDef) -> bool:
         """Does it call an op in a loop? A single op is no region, but a walk records the loop."""
         loops = [n for n in self.module.own_nodes(node) if isinstance(n, (ast.ListComp, ast.For, ast.While))]
-        called = [n.func for loop in loops for n in ast.walk(loop) if isinstance(n, ast.Call)]
-        return any(is_recording_name(getattr(f, "attr", getattr(f, "id", ""))) for f in called)
+        return any(is_recording_name(name) for loop in loops for name in _called(ast.walk(loop)))
 
     def _is_walked_always(self, node: ast.FunctionDef) -> bool:
         """Is it walked with any arguments? Others are walked only where their arguments come again, to be
@@ -65,9 +65,7 @@ class WalkedFunctions:
         for s in node.body[_begun(node) :]:
             inside = nodes_of(s)
             if isinstance(s, (ast.Assign, ast.Expr, ast.Return)):
-                called = [n.func for n in inside if isinstance(n, ast.Call)]
-                names = {getattr(f, "attr", getattr(f, "id", "")) for f in called}
-                if names & _COMPUTES - {f.name for f in self.graph.called}:
+                if _called(inside) & _COMPUTES - {f.name for f in self.graph.called}:
                     return True
             elif any(isinstance(n, ast.Return) for n in inside):
                 return False
@@ -117,6 +115,12 @@ class WalkedFunctions:
                 _pass_on_results(node, head)
 
 
+def _called(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names of the functions and methods that these call."""
+    functions = [n.func for n in nodes if isinstance(n, ast.Call)]
+    return {getattr(f, "attr", getattr(f, "id", "")) for f in functions}
+
+
 def _begun(node: ast.FunctionDef) -> int:
     """How many statements the function begins with that start a graph, with its docstring; 0: none. They run
     before the core is asked."""
@@ -131,8 +135,7 @@ def _starts_graph(statement: ast.stmt) -> bool:
     if not isinstance(call, ast.Call):
         return False
     values = [*call.args, *(k.value for k in call.keywords)]
-    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-    return name == "renew_cg" and all(isinstance(value, ast.Constant) for value in values)
+    return _called([call]) == {"renew_cg"} and all(isinstance(value, ast.Constant) for value in values)
 
 
 def _pass_on_results(node: ast.FunctionDef, head: str) -> None:
