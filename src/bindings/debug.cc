@@ -77,7 +77,7 @@ void add_debug(pb::module_& m) {
         if (level || this_thread) engine().executor.profiling = level;
       },
       "level"_a);
-  m.def("_approve_memos", [](bool all) { MemoTable::approves_all = all; }, "all"_a);
+  m.def("_time_walks", [](bool by_trials) { WalkPayoff::trials = by_trials; }, "by_trials"_a);
   m.def("_memo_memory", [] { return pb::make_tuple(memo_memory.bytes, n_shared_traces()); });
   m.def("_limit_memos", [](size_t bytes) { return std::exchange(memo_memory.most, bytes); }, "bytes"_a);
   m.def("_extend", &extend, "cls"_a, "name"_a, "value"_a);

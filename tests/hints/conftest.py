@@ -9,12 +9,12 @@ from support.hinted_programs import active, own_modules  # noqa: F401
 from support.region_models import pair  # noqa: F401
 
 
-@pytest.fixture
-def without_trials() -> Iterator[None]:
-    """Memos of walks are replayed however long that takes."""
-    _core._approve_memos(True)
+@pytest.fixture(autouse=True)
+def trials(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whether walks and their replays pay is decided by the clock, so only tests marked `trials` let it."""
+    _core._time_walks(request.node.get_closest_marker("trials") is not None)
     yield
-    _core._approve_memos(False)
+    _core._time_walks(True)
 
 
 @pytest.fixture

@@ -81,7 +81,6 @@ def rewritten(tmp_path: Path) -> Callable[..., tuple[ModuleType, patch.LinkedMod
     return make
 
 
-@pytest.mark.usefixtures("without_trials")
 def test_a_second_run_does_the_same_without_looking(rewritten: Any, looks: list[str]) -> None:
     plain = [(module, linked) for module, linked in [rewritten(), rewritten()]]
     assert looks == ["script.py"]

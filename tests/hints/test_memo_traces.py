@@ -14,7 +14,6 @@ from dynet_compat import _core
 from support.walks import remembered, walked
 from support.walks import seeded_model_of as model_of
 
-pytestmark = pytest.mark.usefixtures("without_trials")
 TIMES = 40  # until regions have learned and walks are remembered
 
 MODEL = """

@@ -12,6 +12,8 @@ import pytest
 from dynet_compat import _core
 from support.walks import walked
 
+pytestmark = pytest.mark.trials
+
 # Recorded by one call for each of 60 factors: the call has to find the right one of 60 traces of two ops.
 SOURCE = """
 def f(x, s):

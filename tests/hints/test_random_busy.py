@@ -17,6 +17,8 @@ from dynet_compat.hints.rewrite import patch
 from support import busy_programs
 from support.modules import load
 
+pytestmark = pytest.mark.trials
+
 _numbers = itertools.count()
 
 

@@ -15,6 +15,8 @@ from support import straight_programs
 from support.modules import flat, identities, load, recorded_nodes, recorded_ops
 from support.region_models import two_models
 
+pytestmark = pytest.mark.trials
+
 _numbers = itertools.count()
 
 

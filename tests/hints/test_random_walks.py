@@ -17,8 +17,6 @@ from support import looping_programs, recursive_programs
 from support.modules import flat, identities, recorded_nodes, recorded_ops
 from support.region_models import two_models
 
-pytestmark = pytest.mark.usefixtures("without_trials")
-
 _numbers = itertools.count()
 
 

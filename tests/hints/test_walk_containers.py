@@ -187,7 +187,6 @@ def agree_after(p: Any, change: str) -> None:
         ("Iterates", "items missing get none"), ("Reversed", "items missing get none"), ("Attribute", "get"),
     ],
 )  # fmt: skip
-@pytest.mark.usefixtures("without_trials")
 def test_dicts(pair: Callable, kind: str, refuses: str, what: str) -> None:
     p = pair(MODEL + "\n    def run(self, words):" + DICTS[what] + CLASSES)
     for _ in range(TIMES):
@@ -219,7 +218,6 @@ def test_dicts(pair: Callable, kind: str, refuses: str, what: str) -> None:
     ],
 )
 @pytest.mark.parametrize("what", DICTS)
-@pytest.mark.usefixtures("without_trials")
 def test_dicts_that_change(pair: Callable, change: str, what: str) -> None:
     agree_after(learned(pair, "\n    def run(self, words):" + DICTS[what]), change)
 
@@ -236,19 +234,16 @@ def test_dicts_that_change(pair: Callable, change: str, what: str) -> None:
         "Model.both = property(lambda self: lambda x, y: y)",
     ],
 )
-@pytest.mark.usefixtures("without_trials")
 def test_static_methods(pair: Callable, change: str) -> None:
     agree_after(learned(pair, STATIC), change)
 
 
-@pytest.mark.usefixtures("without_trials")
 def test_sums(pair: Callable) -> None:
     p = learned(pair, SUMS)
     p.agree(lambda m: use(m, "Plain", ([True, 2], [1.5, 2], [2**70, 9 * 2**70], ())))
     p.agree(lambda m: setattr(m, "sum", lambda items: 3) or use(m, "Plain"))
 
 
-@pytest.mark.usefixtures("without_trials")
 def test_loops_of_single_ops(pair: Callable) -> None:
     """They are no regions, as an op takes no longer than the checks of one."""
     p = pair(

@@ -15,8 +15,6 @@ import numpy as np
 import pytest
 from support.walks import MODEL, ROUNDS, WORDS, hits, model_of, refusals, remembered
 
-pytestmark = pytest.mark.usefixtures("without_trials")
-
 HEAD = (
     """
 import random

@@ -12,7 +12,6 @@ import dynet_compat as dy
 import pytest
 from support.walks import remembered, seeded_model_of
 
-pytestmark = pytest.mark.usefixtures("without_trials")
 MODEL = """
 class Tree:
     count = 0

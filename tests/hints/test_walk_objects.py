@@ -11,7 +11,7 @@ import dynet_compat as dy
 import pytest
 from support.walks import MODEL, ROUNDS, WORDS, hits, model_of, refusals, remembered
 
-pytestmark = pytest.mark.usefixtures("without_trials", "without_collection")
+pytestmark = pytest.mark.usefixtures("without_collection")
 
 CLASSES = """
 import collections, enum

@@ -206,7 +206,6 @@ def use(*inputs: Any) -> Callable[[ModuleType], list]:
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
-@pytest.mark.usefixtures("without_trials")
 def test_a_function_is_recorded_by_one_call(pair: Callable, body: str) -> None:
     p = pair(f"{MODEL}\n    def run(self, words):{body}")
     for _ in range(ROUNDS):
@@ -272,7 +271,6 @@ def test_what_changes_is_noticed(pair: Callable, name: str, change: str) -> None
         "initial_state = property(lambda self: seen.append(1) or super(Own, self).initial_state)",
     ],
 )
-@pytest.mark.usefixtures("without_trials")
 def test_methods_of_a_subclass_run_as_often_as_they_are_called(pair: Callable, member: str) -> None:
     own = f"seen = []\n\nclass Own(dy.SimpleRNNBuilder):\n    {member}\n"
     call = "disable_dropout()" if member.startswith("disable") else "set_dropout(0)"
@@ -313,7 +311,6 @@ PAIRS = """
 """
 
 
-@pytest.mark.usefixtures("without_trials")
 def test_builders_of_the_script_in_a_bidirectional_one(pair: Callable) -> None:
     """What one of them puts out more than the other one is in no pair, but must be an expression, too."""
     p = pair(MODEL + PAIRS + OWN_STATES)
