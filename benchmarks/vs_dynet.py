@@ -116,7 +116,8 @@ def start_worker(side: str, config: Config, paths: Paths, args: argparse.Namespa
     options += ["--mode", config.mode, "--losses", str(args.losses), "--dynet-seed", "1"]
     if KINDS.get(config.example):
         options += ["--data", paths[KINDS[config.example]]]
-    environment = {"DYNET_COMPAT_HINTS": paths["hints " + config.example] if side == "hinted" else "off"}
+    hints = paths.get("hints " + config.example, "eager") if side == "hinted" else "off"
+    environment = {"DYNET_COMPAT_HINTS": hints}
     if reference:
         options += ["--reference", "--dynet-autobatch", side[-1]]
     else:
@@ -173,9 +174,9 @@ def write_data(folder: str, chosen: list[str]) -> Paths:
 
 
 def write_hints(folder: str, examples: Iterable[str], python: str) -> Paths:
-    """A hints file for each example."""
+    """A hints file for each example; other programs are looked at when they start."""
     paths: Paths = {}
-    for name in examples:
+    for name in set(examples) & set(KINDS):
         path = paths["hints " + name] = str(Path(folder) / f"{name}.dyhints")
         script = str(ROOT / "examples" / f"{name}.py")
         subprocess.run([python, "-m", "dynet_compat", "compile", script, "-o", path], check=True, stdout=2)
