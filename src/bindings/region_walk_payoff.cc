@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "bindings/median.h"
 #include "bindings/python_compat.h"
 #include "bindings/region_tracer.h"
 
@@ -12,7 +11,7 @@ namespace {
 
 // Calls of a trial that run in the same way, one after the other, as they will; the first of them, which find
 // nothing in the caches, do not count.
-constexpr uint32_t kRun = 4, kColdRuns = 1;
+constexpr uint32_t kRun = 16, kColdRuns = 6;
 static_assert(tuning::kTrialWarmUp % kRun == 0 && tuning::kTrialRounds % kRun == 0);
 
 }  // namespace
@@ -67,26 +66,36 @@ WalkPayoff::Way WalkPayoff::turn() {
 
 void WalkPayoff::add(Way way, double ns, uint32_t nodes) {
   const bool warm = turns_ > kWays * tuning::kTrialWarmUp && (turns_ - 1) % kRun >= kColdRuns;
-  if (nodes > 0 && warm) times_[way].push_back(ns / nodes);
+  if (nodes > 0 && warm) runs_[way].push_back({ns, nodes});
+}
+
+// Nanoseconds for each node, without the slowest quarter of the runs, which something may have interrupted.
+double WalkPayoff::rate(std::vector<Run>& runs) {
+  const auto faster = [](const Run& a, const Run& b) { return a.ns * b.nodes < b.ns * a.nodes; };
+  std::sort(runs.begin(), runs.end(), faster);
+  double ns = 0, nodes = 0;
+  for (size_t i = 0; i < runs.size() - runs.size() / 4; ++i) {
+    ns += runs[i].ns;
+    nodes += runs[i].nodes;
+  }
+  return ns / nodes;
 }
 
 // False: there were too few runs. Begins another trial.
-bool WalkPayoff::medians(std::array<double, kWays>* found) {
+bool WalkPayoff::rates(std::array<double, kWays>* found) {
   bool known = true;
   for (size_t i = 0; i < kWays; ++i) {
-    std::vector<double>& times = times_[i];
-    known = known && times.size() >= tuning::kTrialRounds / 2;
-    if (!known) break;
-    (*found)[i] = median(times);
+    known = known && runs_[i].size() >= tuning::kTrialRounds / 2;
+    if (known) (*found)[i] = rate(runs_[i]);
   }
-  for (std::vector<double>& times : times_) times.clear();
+  for (std::vector<Run>& runs : runs_) runs.clear();
   turns_ = 0;
   return known;
 }
 
 bool WalkPayoff::decide(uint64_t walks) {
   std::array<double, kWays> times;
-  const bool lost = medians(&times) && times[walked] > std::min(times[with_regions], times[alone]);
+  const bool lost = rates(&times) && times[walked] > std::min(times[with_regions], times[alone]);
   lost_ = lost ? lost_ + 1 : 0;
   next_ = lost ? walks + tuning::kFirstTrial : tuning::kTrialGrowth * walks;
   return lost_ == 2;
@@ -94,9 +103,11 @@ bool WalkPayoff::decide(uint64_t walks) {
 
 WalkPayoff::Verdict WalkPayoff::judge_memos() {
   std::array<double, kWays> times;
-  if (!medians(&times)) return unknown;
-  if (times[walked] < tuning::kMemoGain * std::min(times[with_regions], times[alone])) return won;
-  return ++lost_ == 2 ? lost : unknown;
+  if (!rates(&times)) return unknown;
+  const double part = times[walked] / std::min(times[with_regions], times[alone]);
+  const bool wins = part < tuning::kMemoGain;
+  if (++(wins ? won_ : lost_) < 2 && part > tuning::kClearMemoGain) return unknown;
+  return wins ? won : lost;
 }
 
 }  // namespace dyc::py

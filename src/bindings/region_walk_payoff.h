@@ -1,9 +1,9 @@
 // Are walks of a function faster than its statements?
 //
 // After some walks a trial begins, in which some calls are walks, the next ones runs of the statements with
-// their regions, and the next ones runs of the statements alone. The medians of the time for each recorded
-// node decide. The rewritten statements tell the function's object (region_walked_function.cc) that they have
-// run by passing on what they return.
+// their regions, and the next ones runs of the statements alone. The time for each recorded node decides.
+// The rewritten statements tell the function's object (region_walked_function.cc) that they have run by passing
+// on what they return.
 #pragma once
 #include <array>
 #include <vector>
@@ -26,17 +26,22 @@ class WalkPayoff {
   void add(Way way, double ns, uint32_t nodes);
   // Ends the trial. True: walks have lost, not for the first time.
   bool decide(uint64_t walks);
-  // Ends the trial of memos, whose replays stand for the walks. Have they won, or lost twice? Neither: begin
-  // again.
+  // Ends the trial of memos, whose replays stand for the walks. Have they won clearly, or won or lost twice?
+  // None of these: begin again.
   enum Verdict : uint8_t { unknown, won, lost };
   Verdict judge_memos();
 
  private:
-  bool medians(std::array<double, kWays>* found);
+  struct Run {
+    double ns;
+    uint32_t nodes;
+  };
+  static double rate(std::vector<Run>& runs);
+  bool rates(std::array<double, kWays>* found);
 
   uint64_t next_ = tuning::kFirstTrial;  // number of walks
-  uint32_t turns_ = 0, lost_ = 0;
-  std::array<std::vector<double>, kWays> times_;  // nanoseconds for each node
+  uint32_t turns_ = 0, lost_ = 0, won_ = 0;
+  std::array<std::vector<Run>, kWays> runs_;  // of the trial
 };
 
 // A run of the statements of a walked function that is timed. There is one at a time. It does not count if
