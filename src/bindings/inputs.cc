@@ -1,4 +1,5 @@
 // Inputs, constants, random nodes, and frequent functions whose arguments the op table does not describe.
+#include <algorithm>
 #include <cstring>
 
 #include "bindings/arguments.h"
@@ -313,6 +314,17 @@ const ApiFunction input_functions[] = {
 }  // namespace
 
 bool concatenates_pairs(PyObject* function) { return method_of_function(function) == concatenate_pairs; }
+
+bool copies_data(PyObject* function) { return method_of_function(function) == input_vector; }
+
+bool is_plain_data(PyObject* object) {
+  if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object)) return false;
+  PyObject* const* items = PySequence_Fast_ITEMS(object);
+  const Py_ssize_t size = Py_SIZE(object);
+  return all_floats(items, size) || std::all_of(items, items + size, [](PyObject* item) {
+           return PyFloat_CheckExact(item) || PyLong_CheckExact(item);
+         });
+}
 
 void add_input_functions(PyObject* module) { add_api_functions(module, input_functions); }
 

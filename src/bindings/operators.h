@@ -21,6 +21,11 @@ bool is_lookup(PyObject* function);
 // Is it the function that concatenates pairs of expressions? (inputs.cc)
 bool concatenates_pairs(PyObject* function);
 
+// Is it dy.inputVector(), which copies the numbers of its argument into a node? And may it take this object,
+// so that neither code of the script nor another thread runs: a list or tuple of numbers? (inputs.cc)
+bool copies_data(PyObject* function);
+bool is_plain_data(PyObject* object);
+
 // esum([]) and average([]) are 0: a process of a job may have no instance of a minibatch. (functions.cc)
 extern bool allow_empty_sums;
 

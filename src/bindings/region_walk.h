@@ -288,6 +288,7 @@ class Walker {
   [[gnu::noinline]] void add_results();
   [[gnu::noinline]] WalkValue make_sequence(WalkResult::Kind kind, const WalkNode& node, Frame& frame);
   void note_read(PyObject* list);
+  bool is_data(WalkValue value);
 
   const OutputSpec* step(RegionUse& use);
   void prepare(RegionUse& use);

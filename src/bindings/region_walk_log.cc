@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "bindings/operators.h"
+
 namespace dyc::py {
 
 namespace {
@@ -191,8 +193,8 @@ void WalkLog::add_call(MemoStep step, PyObject* function, PyObject* names, const
   if (!is_on()) return;
   step.object = function;
   const auto number = static_cast<uint32_t>(memo_->calls.size());
-  memo_->calls.push_back(
-      {Owned(names), static_cast<uint32_t>(memo_->values.size()), static_cast<uint32_t>(n)});
+  memo_->calls.push_back({Owned(names), static_cast<uint32_t>(memo_->values.size()), static_cast<uint32_t>(n),
+                          function && copies_data(function)});
   memo_->values.insert(memo_->values.end(), values.begin(), values.end());
   calls_.insert_or_assign(made_by.result, number);
   add_step(step, {number});

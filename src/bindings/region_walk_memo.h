@@ -139,6 +139,7 @@ struct WalkMemo {
   struct Call {
     Owned names;                   // of arguments by name, or null
     uint32_t begin, n;             // arguments, in `values`
+    bool copies_data = false;      // does the function copy the numbers of its first argument?
     PyTypeObject* type = nullptr;  // of the expression that a walk returns
   };
   struct Stored {

@@ -75,6 +75,13 @@ bool Walker::is_operand(WalkValue value, int depth) {
   return true;
 }
 
+// Numbers that the function copies into a node: a replay copies those of that time, so they are not compared.
+bool Walker::is_data(WalkValue value) {
+  if (!value.object || !is_plain_data(value.object)) return false;
+  if (is_sequence(value.object)) note_read(value.object);
+  return true;
+}
+
 // Random numbers that an instance of batch_map draws cannot be taken back, as recorded nodes can.
 void Walker::may_record() {
   if (engine_->graph.instances.current() != Instances::kOutside)
@@ -125,8 +132,10 @@ WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& f
   }
   std::vector<Owned> objects;
   operands_.clear();
+  const bool has_data = n > 0 && copies_data(function) && is_data(arguments[0]);
   for (size_t i = 0; i < n; ++i) {
-    if (!is_operand(arguments[i], 2)) refuse("an argument that is no expression, number or list of these");
+    if (!(i == 0 && has_data) && !is_operand(arguments[i], 2))
+      refuse("an argument that is no expression, number or list of these");
     objects.push_back(Owned::steal(object_of(arguments[i], false)));
     operands_.push_back(objects.back().get());
   }

@@ -267,6 +267,7 @@ void MemoReplay::call(const MemoStep& s) {
     objects.push_back(Owned::steal(walker_.object_of(value(memo_->values[i]), false)));
     args.push_back(objects.back().get());
   }
+  if (call.copies_data && !is_plain_data(args[0])) walker_.refuse("data of another kind");
   const size_t named = call.names ? static_cast<size_t>(PyTuple_GET_SIZE(call.names.get())) : 0;
   PyObject* made = function
                        ? PyObject_Vectorcall(function, args.data(), args.size() - named, call.names.get())
