@@ -7,15 +7,6 @@
 
 namespace dyc::py {
 
-namespace {
-
-// Calls of a trial that run in the same way, one after the other, as they will; the first of them, which find
-// nothing in the caches, do not count.
-constexpr uint32_t kRun = 16, kColdRuns = 6;
-static_assert(tuning::kTrialWarmUp % kRun == 0 && tuning::kTrialRounds % kRun == 0);
-
-}  // namespace
-
 void TimedStatements::begin(const void* function, const Engine& engine, bool alone) {
   function_ = function;
   alone_ = alone;
@@ -59,14 +50,24 @@ void TimedStatements::leave(const void* function, WalkPayoff& payoff) {
   function_ = nullptr;
 }
 
+// As many calls run in the same way, one after the other, as record some thousand nodes, up to 16.
 WalkPayoff::Way WalkPayoff::turn() {
-  if (turns_ == kWays * (tuning::kTrialWarmUp + tuning::kTrialRounds)) return kWays;
-  return static_cast<Way>(turns_++ / kRun % kWays);
+  using namespace tuning;
+  if (calls_ == kTrialCalls || (calls_ > kColdCalls && nodes_ >= kTrialNodes)) {
+    ++turns_;
+    calls_ = nodes_ = 0;
+  }
+  if (turns_ == kWays * (kTrialWarmUp + kTrialRounds)) return kWays;
+  ++calls_;
+  return static_cast<Way>(turns_ % kWays);
 }
 
+// The first calls in another way than before, which find nothing in the caches, do not count.
 void WalkPayoff::add(Way way, double ns, uint32_t nodes) {
-  const bool warm = turns_ > kWays * tuning::kTrialWarmUp && (turns_ - 1) % kRun >= kColdRuns;
-  if (nodes > 0 && warm) runs_[way].push_back({ns, nodes});
+  using namespace tuning;
+  const bool cold = calls_ <= kColdCalls || (nodes_ < kColdNodes && calls_ <= kTrialCalls / 2);
+  nodes_ += nodes;
+  if (nodes > 0 && !cold && turns_ >= kWays * kTrialWarmUp) runs_[way].push_back({ns, nodes});
 }
 
 // Nanoseconds for each node, without the slowest quarter of the runs, which something may have interrupted.
@@ -85,11 +86,11 @@ double WalkPayoff::rate(std::vector<Run>& runs) {
 bool WalkPayoff::rates(std::array<double, kWays>* found) {
   bool known = true;
   for (size_t i = 0; i < kWays; ++i) {
-    known = known && runs_[i].size() >= tuning::kTrialRounds / 2;
+    known = known && runs_[i].size() >= tuning::kTrialRounds;
     if (known) (*found)[i] = rate(runs_[i]);
   }
   for (std::vector<Run>& runs : runs_) runs.clear();
-  turns_ = 0;
+  turns_ = calls_ = nodes_ = 0;
   return known;
 }
 

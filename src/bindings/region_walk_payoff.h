@@ -2,8 +2,8 @@
 //
 // After some walks a trial begins, in which some calls are walks, the next ones runs of the statements with
 // their regions, and the next ones runs of the statements alone. The time for each recorded node decides.
-// The rewritten statements tell the function's object (region_walked_function.cc) that they have run by passing
-// on what they return.
+// The rewritten statements tell the function's object (region_walked_function.cc) that they have run by
+// passing on what they return.
 #pragma once
 #include <array>
 #include <vector>
@@ -40,7 +40,9 @@ class WalkPayoff {
   bool rates(std::array<double, kWays>* found);
 
   uint64_t next_ = tuning::kFirstTrial;  // number of walks
-  uint32_t turns_ = 0, lost_ = 0, won_ = 0;
+  uint32_t turns_ = 0;                   // of the trial, in each of which calls run in the same way
+  uint32_t calls_ = 0, nodes_ = 0;       // of the turn
+  uint32_t lost_ = 0, won_ = 0;
   std::array<std::vector<Run>, kWays> runs_;  // of the trial
 };
 
