@@ -180,11 +180,12 @@ def test_a_thread_that_draws_meanwhile(pair: Callable) -> None:
     def use_both(m: ModuleType) -> list:
         draws, begun = [], threading.Event()
 
-        def draw() -> None:
+        def draw() -> None:  # beneath ONE, which would wait for the lock: only newer ones are reentrant
+            bits = m.BITS.ctypes
             with m.BITS.lock:
                 begun.set()
                 threading.Event().wait(0.05)
-                draws.extend(m.ONE.random() for _ in range(3))
+                draws.extend(bits.next_double(bits.state) for _ in range(3))
 
         thread = threading.Thread(target=draw)
         thread.start()
