@@ -89,14 +89,17 @@ def go(tree, x, last):
     assert place(p.other) == place(p.plain)
 
 
-def test_nothing_fails_earlier_at_the_limit_of_recursion(pair: Callable) -> None:
-    """In each turn of a trial; between the region and the next call there is a statement that is seen."""
+@pytest.mark.parametrize("last", ["dy.tanh(W * h)", "dy.strided_select(W * h, [1], [0], [3])"])
+def test_nothing_fails_earlier_at_the_limit_of_recursion(pair: Callable, last: str) -> None:
+    """In each turn of a trial; between the region and the next call there is a statement that is seen.
+    A region needs no levels for its calls, so that more fits below the limit: calls of functions in Python
+    need some, and up to 3.10 all do."""
     p = pair(
         TREE
-        + """
+        + f"""
 def go(tree, x, note):
     h = dy.tanh(W * x)
-    h = dy.tanh(W * h) + x
+    h = {last} + x
     if note: tree.seen = 1
     for kid in tree.kids: h = go(kid, h, note)
     return h
@@ -118,7 +121,10 @@ def go(tree, x, note):
         return found
 
     plain, other = near_the_limit(errors, p, 250)
-    assert other == plain
+    if "tanh" in last and sys.version_info >= (3, 11):
+        assert other == plain
+    for (_, seen, *_), (_, seen_with_hints, *_) in zip(plain, other):
+        assert seen <= seen_with_hints <= seen + 5
     assert walked(p, "go")["hits"] > 128, (walked(p, "go"), p.statistics)
 
 
