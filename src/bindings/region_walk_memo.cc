@@ -1,6 +1,7 @@
 #include "bindings/region_walk_memo.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "bindings/expression.h"
 #include "bindings/region_walk.h"
@@ -8,9 +9,6 @@
 namespace dyc::py {
 
 namespace {
-
-// Keys that are kept in one place, so that some with the same last bits do not displace each other.
-constexpr size_t kSeenSet = 8;
 
 uint64_t mix(uint64_t key, uint64_t word) {
   key = (key ^ word) * 0x9E3779B97F4A7C15;
@@ -64,13 +62,13 @@ uint64_t MemoTable::key(PyObject* const* args, size_t n) {
 MemoFound MemoTable::look(PyObject* const* args, size_t n, bool sparsely) {
   MemoFound found;
   if (off_) return found;
-  constexpr uint64_t kRound = tuning::kMemoLooks * tuning::kMemoRests;
-  if (sparsely && memos_.empty() && asked_++ % kRound >= tuning::kMemoLooks) return found;
+  found.key = key(args, n);
+  const bool sampled = look_for_repeats(found.key);
+  if (off_ || (sparsely && memos_.empty() && !repeats_ && !sampled)) return found;
   if (++looks_ > 4 * tuning::kMemoKeys && found_ < looks_ / 8) {
     turn_off();
     return found;
   }
-  found.key = key(args, n);
   const auto at = memos_.find(found.key);
   if (at == memos_.end()) {
     found.writes = wants(found.key);
@@ -86,11 +84,26 @@ MemoFound MemoTable::look(PyObject* const* args, size_t n, bool sparsely) {
 
 bool MemoTable::wants(uint64_t key) {
   if (memo_memory.is_spent() || (!is_approved() && memos_.size() >= tuning::kMemosTimed)) return false;
-  const size_t size = is_approved() ? tuning::kMemoKeys : tuning::kFirstMemoKeys;
-  if (seen_.size() < size) seen_.resize(size);
-  uint64_t* const set = &seen_[key >> 32 & (size - 1) & ~(kSeenSet - 1)];
-  if (std::find(set, set + kSeenSet, key) != set + kSeenSet) return true;
-  std::copy_backward(set, set + kSeenSet - 1, set + kSeenSet);  // the oldest is forgotten
+  return repeats_ || seen_.find_or_add(key, is_approved() ? tuning::kMemoKeys : tuning::kFirstMemoKeys);
+}
+
+// Looks at the first calls, and at every sixteenth key later, so that long epochs are noticed: had nearly all
+// of these keys been seen? True: it has looked at this one.
+bool MemoTable::look_for_repeats(uint64_t key) {
+  if (asked_++ >= tuning::kFirstMemoKeys && key >> 16 & 15) return false;
+  repeated_ += sampled_.find_or_add(key, tuning::kFirstMemoKeys);
+  if (++samples_ % tuning::kMemoSample != 0) return true;
+  repeats_ = std::exchange(repeated_, 0) > tuning::kMemoSample - tuning::kMemoSample / 16;
+  idle_ = repeats_ || !memos_.empty() ? 0 : idle_ + 1;
+  if (idle_ > tuning::kIdleSamples) turn_off();
+  return true;
+}
+
+bool MemoTable::Keys::find_or_add(uint64_t key, size_t most) {
+  if (keys_.size() < most) keys_.resize(most);
+  uint64_t* const set = &keys_[key >> 32 & (keys_.size() - 1) & ~(kSet - 1)];
+  if (std::find(set, set + kSet, key) != set + kSet) return true;
+  std::copy_backward(set, set + kSet - 1, set + kSet);  // the oldest is forgotten
   *set = key;
   return false;
 }
@@ -122,7 +135,7 @@ void MemoTable::count_misfit(WalkMemo* memo) {
 void MemoTable::turn_off() {
   for (const auto& [key, memo] : memos_) memo_memory.bytes -= memo->bytes();
   memos_.clear();
-  seen_ = {};
+  seen_ = sampled_ = {};
   off_ = true;
 }
 

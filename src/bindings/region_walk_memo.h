@@ -187,11 +187,12 @@ struct MemoFound {
 
 // The memos of one function.
 //
-// The first walks leave only the keys of their arguments. What comes again is written down, but only few
-// until these have been timed: replays must be faster than the statements.
+// The first walks leave only the keys of their arguments. What comes again is written down, or all once
+// nearly all calls come again, but only few until these have been timed: replays must be faster than the
+// statements.
 class MemoTable {
  public:
-  // `sparsely`: no walk is made but to be written down, so most calls are not looked at until one comes
+  // `sparsely`: no walk is made but to be written down, so most calls are not looked at until calls come
   // again.
   MemoFound look(PyObject* const* args, size_t n, bool sparsely);
   void add(uint64_t key, std::unique_ptr<WalkMemo> memo);  // null: the walk cannot be one
@@ -207,13 +208,25 @@ class MemoTable {
   ~MemoTable() { turn_off(); }
 
  private:
+  class Keys {
+   public:
+    // `most`: how many it keeps, a power of two.
+    bool find_or_add(uint64_t key, size_t most);
+
+   private:
+    // Keys that are kept in one place, so that some with the same last bits do not displace each other.
+    static constexpr size_t kSet = 8;
+    std::vector<uint64_t> keys_;
+  };
   static uint64_t key(PyObject* const* args, size_t n);
+  bool look_for_repeats(uint64_t key);
   bool wants(uint64_t key);
 
   std::unordered_map<uint64_t, std::unique_ptr<WalkMemo>> memos_;
-  std::vector<uint64_t> seen_;  // keys, by their last bits
+  Keys seen_, sampled_;
   uint64_t asked_ = 0, looks_ = 0, found_ = 0, replays_ = 0, impossible_ = 0, misfits_ = 0;
-  bool off_ = false, approved_ = false;
+  uint32_t samples_ = 0, repeated_ = 0, idle_ = 0;  // idle: samples, one after the other, without repeats
+  bool repeats_ = false, off_ = false, approved_ = false;
 };
 
 }  // namespace dyc::py

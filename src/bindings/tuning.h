@@ -43,9 +43,9 @@ inline constexpr ptrdiff_t kMemoText = 256;
 inline constexpr size_t kKeptBytes = 48;
 // Walks that did not fit, or could not be written down, until no more are. Guess.
 inline constexpr uint64_t kMemoFailures = 64;
-// Calls whose arguments are looked at, one after the other, and the part that these are of all, where walks
-// take longer than the statements. Guesses: some of each epoch.
-inline constexpr uint64_t kMemoLooks = 4096, kMemoRests = 8;
+// Keys of a sample, which says whether calls come again; and samples without any that do until no more are
+// looked at: as many calls as are remembered, 70,000. Guesses.
+inline constexpr uint32_t kMemoSample = 64, kIdleSamples = 128;
 // The part of the time of other ways that replays of memos may take in their trials, two of them where it is
 // not clear after one. The statements take longer there than they do without interruption: replays that take
 // 0.9 of their time in a trial lose 5 % later.

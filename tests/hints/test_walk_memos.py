@@ -524,3 +524,29 @@ def rated(words, place):
         m.Rate.__get__ = get
 
     trap(p, "rated", lambda m: ([1, 2], m.WithRate([1])), change)
+
+
+def test_epochs_of_many_calls(pair: Callable) -> None:
+    """More than the keys that are kept: a part of them tells that calls come again."""
+    p = pair(
+        """
+E = dy.ParameterCollection().add_lookup_parameters((300, 3), init=0.25)
+
+class Model:
+    def run(self, words):
+        x = E[words[0]]
+        for w in words[1:]:
+            x = dy.tanh(x + E[w])
+        return x
+        """
+    )
+    model = seeded_model_of(p.other)
+    sentences = [(i % 300, i // 300, 0) for i in range(40000)]
+    for _ in range(3):
+        before = remembered(p)
+        for i, words in enumerate(sentences):
+            if i % 1000 == 0:
+                dy.renew_cg()
+            model.run(words)
+    assert remembered(p) > before + 10000, [f.statistics() for f in p.rewriter.walked_functions.values()]
+    p.agree(lambda m: [seeded_model_of(m).run(words) for words in sentences[::4000]])
