@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 import pytest
-from support.walks import MODEL, hits, model_of, refusals, walked
+from support.walks import MODEL, hits, learn, model_of, refusals, walked
 
 TIMES = 40  # until regions have learned and walks are remembered
 CLASSES = """
@@ -159,11 +159,7 @@ def use(module: ModuleType, kind: str, words: tuple = WORDS) -> list:
 def learned(pair: Callable, body: str) -> Any:
     """A pair whose run() is recorded by one call, of dicts of the class Plain."""
     p = pair(MODEL + body + CLASSES)
-    for _ in range(TIMES):
-        p.agree(lambda m: use(m, "Plain"))
-    before = hits(p)
-    p.agree(lambda m: use(m, "Plain"))
-    assert hits(p) > before, refusals(p)
+    learn(p, lambda m: use(m, "Plain"))
     return p
 
 

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from support.walks import hits, model_of, refusals, remembered
+from support.walks import hits, learn, model_of, refusals, remembered
 
 TIMES = 40  # until regions have learned and walks are remembered
 MODEL = """
@@ -75,11 +75,7 @@ def change_numbers(module: ModuleType) -> list:
 
 def learned(pair: Callable, kind: str) -> Any:
     p = make(pair, KINDS[kind])
-    for _ in range(TIMES):
-        p.agree(use)
-    before = hits(p)
-    p.agree(use)
-    assert hits(p) > before, refusals(p)
+    learn(p, use)
     return p
 
 

@@ -340,17 +340,13 @@ def test_an_expression_of_an_earlier_graph(pair: Callable) -> None:
 
 
 def test_an_instance_draws_once(pair: Callable) -> None:
-    p = pair(
-        MODEL
-        + "\n    def run(self, words, h):"
-        + """
+    p = pair(MODEL + "\n    def run(self, words, h):" + """
         for w in words:
             x = dy.dropout(self(self.E[w], h), 0.5)
             if w > 1:
                 h = dy.tanh(self.V * dy.concatenate([x]) + self.b)
         return h
-"""
-    )
+""")
 
     def use(module: ModuleType) -> list:
         import dynet_compat as dy
@@ -368,15 +364,11 @@ def test_an_instance_draws_once(pair: Callable) -> None:
 
 
 def test_operators_of_a_class_of_the_script(pair: Callable) -> None:
-    p = pair(
-        MODEL
-        + "\n    def run(self, words, h):"
-        + """
+    p = pair(MODEL + "\n    def run(self, words, h):" + """
         for w in words:
             h = dy.tanh(self.E[w] + self.b) * h
         return [h]
-"""
-    )
+""")
     script = """
 class Scale(float):
     calls = 0

@@ -89,6 +89,7 @@ def go(tree, x, last):
     assert place(p.other) == place(p.plain)
 
 
+@pytest.mark.trials
 @pytest.mark.parametrize("last", ["dy.tanh(W * h)", "dy.strided_select(W * h, [1], [0], [3])"])
 def test_nothing_fails_earlier_at_the_limit_of_recursion(pair: Callable, last: str) -> None:
     """In each turn of a trial; between the region and the next call there is a statement that is seen.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Callable
 
 import dynet_compat as dy
 
@@ -68,6 +68,15 @@ def seeded_model_of(module: ModuleType) -> Any:
 
 def hits(pair: Any) -> int:
     return sum(r.statistics()["hits"] for r in pair.rewriter.walked_functions.values())
+
+
+def learn(pair: Any, use: Callable[[ModuleType], list], times: int = 40) -> None:
+    """Runs until regions have learned and walks are remembered: then calls are recorded at once."""
+    for _ in range(times):
+        pair.agree(use)
+    before = hits(pair)
+    pair.agree(use)
+    assert hits(pair) > before, refusals(pair)
 
 
 def refusals(pair: Any) -> list:
