@@ -2,9 +2,18 @@
 
 #include <algorithm>
 
-#include "bindings/median.h"
-
 namespace dyc::py {
+
+namespace {
+
+// Of one value or more, whose order changes: single times may be far too long.
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
 
 bool BackgroundPayoff::lends(uint64_t values, int64_t ns) {
   const double time = static_cast<double>(ns - begin_) / static_cast<double>(values_ + values);
