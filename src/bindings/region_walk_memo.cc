@@ -65,7 +65,7 @@ MemoFound MemoTable::look(PyObject* const* args, size_t n, bool sparsely) {
   found.key = key(args, n);
   const bool sampled = look_for_repeats(found.key);
   if (off_ || (sparsely && memos_.empty() && !repeats_ && !sampled)) return found;
-  if (++looks_ > 4 * tuning::kMemoKeys && found_ < looks_ / 8) {
+  if (++looks_ > 8 * tuning::kMemoKeys && found_ < looks_ / 8) {
     turn_off();
     return found;
   }
@@ -87,11 +87,11 @@ bool MemoTable::wants(uint64_t key) {
   return repeats_ || seen_.find_or_add(key, is_approved() ? tuning::kMemoKeys : tuning::kFirstMemoKeys);
 }
 
-// Looks at the first calls, and at every sixteenth key later, so that long epochs are noticed: had nearly all
+// Looks at the first calls, and at a part of the keys later, so that long epochs are noticed: had nearly all
 // of these keys been seen? True: it has looked at this one.
 bool MemoTable::look_for_repeats(uint64_t key) {
-  if (asked_++ >= tuning::kFirstMemoKeys && key >> 16 & 15) return false;
-  repeated_ += sampled_.find_or_add(key, tuning::kFirstMemoKeys);
+  if (asked_++ >= tuning::kFirstMemoKeys && (key >> 16) % tuning::kKeysPerSample) return false;
+  repeated_ += sampled_.find_or_add(key, tuning::kSampledKeys);
   if (++samples_ % tuning::kMemoSample != 0) return true;
   repeats_ = std::exchange(repeated_, 0) > tuning::kMemoSample - tuning::kMemoSample / 16;
   idle_ = repeats_ || !memos_.empty() ? 0 : idle_ + 1;

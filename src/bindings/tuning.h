@@ -44,8 +44,10 @@ inline constexpr size_t kKeptBytes = 48;
 // Walks that did not fit, or could not be written down, until no more are. Guess.
 inline constexpr uint64_t kMemoFailures = 64;
 // Keys of a sample, which says whether calls come again; and samples without any that do until no more are
-// looked at: as many calls as are remembered, 70,000. Guesses.
-inline constexpr uint32_t kMemoSample = 64, kIdleSamples = 128;
+// looked at: the first calls and 65,000 more. One key in so many is looked at, and twice as many are kept as
+// 128,000 calls leave: with hardly more room, some places are full and keys come again unnoticed. Guesses.
+inline constexpr uint32_t kMemoSample = 64, kIdleSamples = 96, kKeysPerSample = 32;
+inline constexpr size_t kSampledKeys = 1 << 13;
 // The part of the time of other ways that replays of memos may take in their trials, two of them where it is
 // not clear after one. The statements take longer there than they do without interruption: replays that take
 // 0.9 of their time in a trial lose 5 % later.

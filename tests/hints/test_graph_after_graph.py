@@ -107,12 +107,22 @@ class Sides:
                 setattr(model, name, changed)
 
     def agree(self, seeds: range, use: Use = sentence) -> None:
+        repeated = False
         for seed in seeds:
-            results = []
-            for model in (self.models[0], *self.models):  # the first run may meet new sites
-                dy.renew_cg()
-                results.append(outcome(model, use, seed))
-            assert_same(*results[1:])
+            results = self.outcomes(use, seed)
+            if results[0][1] != results[1][1] and not repeated:
+                # Signatures and sites are given up when they are many, which other tests of the process may
+                # have brought about between two runs. That does not happen twice in 64 graphs.
+                repeated = True
+                results = self.outcomes(use, seed)
+            assert_same(*results)
+
+    def outcomes(self, use: Use, seed: int) -> list[list[Any]]:
+        results = []
+        for model in (self.models[0], *self.models):  # the first run may meet new sites
+            dy.renew_cg()
+            results.append(outcome(model, use, seed))
+        return results[1:]
 
 
 def assert_same(left: list[Any], right: list[Any]) -> None:
