@@ -360,12 +360,25 @@ void WalkReads::guard(const Guard& guard, PyObject* value) {
   }
 }
 
+namespace {
+
+// Not a method of an object, which would be kept alive with it.
+bool is_function_of_module(PyObject* value) {
+  if (!PyCFunction_CheckExact(value)) return false;
+  PyObject* self = PyCFunction_GET_SELF(value);
+  return !self || PyModule_CheckExact(self);
+}
+
+}  // namespace
+
 // To be checked with this value, or, of a method, with its function.
 void WalkReads::add_guard(const Guard& guard, PyObject* value) {
-  if (!is_new(kGuard, &guard, value)) return;
+  const bool lasts = guard.is_permanent() && is_function_of_module(value);
+  if (!is_new(kGuard, lasts ? nullptr : &guard, value)) return;
   MemoRead r;
   r.kind = MemoRead::guard;
   if (!find_base(value, &r)) return;
+  if (lasts && !r.of_argument) return keep(value);  // while it lives, it is the same
   r.object = reinterpret_cast<PyObject*>(const_cast<Guard*>(&guard));
   memo_->reads.push_back(r);
 }
