@@ -87,6 +87,11 @@ bool Trace::is_appended(uint32_t index) const {
   return s.kind == TraceStep::op || s.kind == TraceStep::lookup;
 }
 
+void Trace::add_table(uint32_t storage) {
+  const auto same = [&](uint32_t known) { return storages_[known] == storages_[storage]; };
+  if (std::none_of(bulk_.tables.begin(), bulk_.tables.end(), same)) bulk_.tables.push_back(storage);
+}
+
 void Trace::plan_appends() {
   const auto begin = [this] {
     return Append{static_cast<uint32_t>(bulk_.ops.size()), 0, static_cast<uint32_t>(bulk_.args.size()), 0,
@@ -101,8 +106,8 @@ void Trace::plan_appends() {
   for (uint32_t i = 0; i < steps_.size(); ++i) {
     const TraceStep& s = steps_[i];
     if (is_appended(n_inputs() + i)) {
-      if (s.kind == TraceStep::lookup) bulk_.lookups.push_back(i);
-      if (s.n_ids || s.list) bulk_.with_ids.push_back(i);
+      if (s.kind == TraceStep::lookup) add_table(s.storage);
+      if (s.n_ids || s.list) bulk_.indexed.push_back({n_inputs() + i, s.ids, s.n_ids, s.list});
       bulk_.ops.push_back(n_inputs() + i);
       bulk_.args.insert(bulk_.args.end(), words_.begin() + s.args, words_.begin() + s.args + s.n_args);
       for (Append* a : {&run, &fresh}) {
@@ -148,17 +153,17 @@ size_t bytes_in(const std::vector<T>& v) {
 void Trace::forget_captured() {
   captured_ = {};
   const auto fit = [](auto&... each) { (each.shrink_to_fit(), ...); };
-  fit(steps_, words_, bound_, input_dims_, storages_, nodes_, bulk_.ops, bulk_.args, bulk_.lookups,
-      bulk_.with_ids, layouts_.cached, layouts_.nodes, layouts_.joins, layouts_.sources, layouts_.counts);
+  fit(steps_, words_, bound_, input_dims_, storages_, nodes_, bulk_.ops, bulk_.args, bulk_.tables,
+      bulk_.indexed, layouts_.cached, layouts_.nodes, layouts_.joins, layouts_.sources, layouts_.counts);
 }
 
 size_t Trace::bytes() const {
   return sizeof *this + bytes_in(steps_) + bytes_in(words_) + bytes_in(bound_) + bytes_in(input_dims_) +
          bytes_in(storages_) + bytes_in(nodes_) + bytes_in(bulk_.ops) + bytes_in(bulk_.args) +
-         bytes_in(bulk_.lookups) + bytes_in(bulk_.with_ids) + layouts_.keys.bytes() +
-         bytes_in(layouts_.list) + bytes_in(layouts_.cached) + bytes_in(layouts_.nodes) +
-         bytes_in(layouts_.joins) + bytes_in(layouts_.sources) + bytes_in(layouts_.counts) +
-         placements_.keys.bytes() + bytes_in(placements_.list) + bytes_in(placements_.places);
+         bytes_in(bulk_.tables) + bytes_in(bulk_.indexed) + layouts_.keys.bytes() + bytes_in(layouts_.list) +
+         bytes_in(layouts_.cached) + bytes_in(layouts_.nodes) + bytes_in(layouts_.joins) +
+         bytes_in(layouts_.sources) + bytes_in(layouts_.counts) + placements_.keys.bytes() +
+         bytes_in(placements_.list) + bytes_in(placements_.places);
 }
 
 void Trace::count_bytes() {
@@ -240,7 +245,7 @@ bool Trace::add(Graph& g, NodeId id) {
     step.kind = TraceStep::lookup;
     storages_.push_back({s.attr(0), g.parameters.shared_storage(s.attr(0))});
     step.storage = static_cast<uint32_t>(storages_.size() - 1);
-    step.limit = storage(step)->rows;
+    step.limit = storage(step.storage)->rows;
     add_ids(g, id, &step);
   } else if (kind == OpKind::view) {
     step.kind = TraceStep::view;

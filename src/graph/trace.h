@@ -133,6 +133,7 @@ class Trace {
   void add_step(const Graph& g, NodeId id, TraceStep step);
   void find_reads();
   void plan_appends();
+  void add_table(uint32_t storage);
   bool is_appended(uint32_t index) const;
   static bool is_leaf(const TraceStep& step);
   void add_ids(const Graph& g, NodeId id, TraceStep* step);
@@ -170,7 +171,7 @@ class Trace {
     std::weak_ptr<Storage> storage;
     bool operator==(const WeakStorage& o) const { return uid == o.uid; }
   };
-  std::shared_ptr<Storage> storage(const TraceStep& step) const;
+  std::shared_ptr<Storage> storage(uint32_t number) const;
   std::vector<WeakStorage> storages_;
   std::unordered_map<NodeId, uint32_t> captured_;  // indices of the nodes that were captured
   std::vector<NodeId> nodes_;
@@ -238,13 +239,20 @@ class Trace {
   struct Parameter {
     uint32_t index, uid, role;
   };
+  // What an append needs of a step with indices, apart from the steps: these take so much memory that a trace
+  // that was not used lately is read from outside the cache.
+  struct IndexedNode {
+    uint32_t index, ids, n_ids;  // `ids`: into words_
+    bool list;
+  };
   struct Bulk {
     std::vector<Append> appends;  // parameters are no steps between
     std::vector<Append> fresh;    // where some are not in the graph yet: they are
     std::vector<uint32_t> ops;    // indices of their nodes
     std::vector<uint32_t> args;
     std::vector<Parameter> parameters;
-    std::vector<uint32_t> lookups, with_ids;  // steps
+    std::vector<uint32_t> tables;  // that lookups read, into storages_: each once
+    std::vector<IndexedNode> indexed;
     std::vector<uint32_t> outside_reads;  // indices of nodes not appended that ops read, not through views
     std::vector<bool> read;               // by node: do ops of the trace read it, or a view of it?
   };

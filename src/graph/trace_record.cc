@@ -108,8 +108,8 @@ void Trace::place(Graph& g, const NodeId* inputs, uint32_t layout) {
 
 // ---------------------------------------------------------------- step by step
 
-std::shared_ptr<Storage> Trace::storage(const TraceStep& step) const {
-  std::shared_ptr<Storage> s = storages_[step.storage].storage.lock();
+std::shared_ptr<Storage> Trace::storage(uint32_t number) const {
+  std::shared_ptr<Storage> s = storages_[number].storage.lock();
   if (!s) throw RuntimeError("a parameter of the trace is gone");
   return s;
 }
@@ -118,10 +118,10 @@ NodeId Trace::record_step(Graph& g, const TraceStep& s) {
   const uint32_t* attrs = words_.data() + s.attrs;
   switch (s.kind) {
     case TraceStep::lookup:
-      return g.lookup(storage(s), ids_of(s), attrs[1]);
+      return g.lookup(storage(s.storage), ids_of(s), attrs[1]);
     case TraceStep::parameter: {
       const uint32_t uid = storages_[s.storage].uid;
-      if (!g.parameters.uses(uid)) g.parameters.use(storage(s));
+      if (!g.parameters.uses(uid)) g.parameters.use(storage(s.storage));
       const NodeId known = g.parameters.node(uid, attrs[0]);
       return known != kNone ? known : g.parameter(g.parameters.shared_storage(uid), attrs[0]);
     }
@@ -248,7 +248,7 @@ void Trace::record_cached(Graph& g, uint32_t layout) {
       *next = g.view_cached(k.sig, nodes_[words_[s.args]], words_[s.attrs], 0);
     } else {
       if (s.kind == TraceStep::lookup && !g.parameters.uses(storages_[s.storage].uid))
-        g.parameters.use(storage(s));
+        g.parameters.use(storage(s.storage));
       *next = g.record_cached(k, nodes_.data(), words_.data() + s.args, s.n_args, ids_of(s));
     }
   }
@@ -270,8 +270,8 @@ void Trace::append_placed(Graph& g, bool parameters_known) {
   const Graph::JoinedBucket* places = placements_.places.data() + placement.places;
   const Node* nodes = layouts_.nodes.data() + layout.nodes;
   const CachedSignature* known = layouts_.cached.data() + placement.layout * steps_.size();
-  for (const uint32_t i : bulk_.lookups)
-    if (!g.parameters.uses(storages_[steps_[i].storage].uid)) g.parameters.use(storage(steps_[i]));
+  for (const uint32_t table : bulk_.tables)
+    if (!g.parameters.uses(storages_[table].uid)) g.parameters.use(storage(table));
   parameters_known = parameters_known || find_parameters(g);
   for (const Append& r : parameters_known ? bulk_.appends : bulk_.fresh) {
     if (r.n)
@@ -285,7 +285,8 @@ void Trace::append_placed(Graph& g, bool parameters_known) {
       *to = g.view_cached(known[r.then].sig, nodes_[words_[s.args]], words_[s.attrs], 0);
     else *to = record_step(g, s);
   }
-  for (const uint32_t i : bulk_.with_ids) g.fill_ids(nodes_[n_inputs() + i], ids_of(steps_[i]));
+  for (const IndexedNode& i : bulk_.indexed)
+    g.fill_ids(nodes_[i.index], {words_.data() + i.ids, i.n_ids, i.list});
   g.count_appended(layouts_.counts.data() + layout.counts, layout.n_counts, places, layout.stats);
   for (const uint32_t index : bulk_.outside_reads) g.note_read(nodes_[index]);
 }
