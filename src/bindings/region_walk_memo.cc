@@ -35,13 +35,12 @@ size_t WalkMemo::bytes() const {
          bytes_in(steps) + bytes_in(nodes) + bytes_in(words) + bytes_in(values) + bytes_in(results) +
          bytes_in(keys) + bytes_in(types) + bytes_in(calls) + bytes_in(uses) + bytes_in(codes) +
          bytes_in(specialisations) + bytes_in(confirmed) + bytes_in(traces) + bytes_in(appends) +
-         bytes_in(stored) + kept.capacity() * (sizeof(Owned) + tuning::kKeptBytes);
+         bytes_in(stored);
 }
 
 void WalkMemo::shrink() {
   const auto fit = [](auto&... each) { (each.shrink_to_fit(), ...); };
-  fit(arguments, reads, late_reads, items, steps, nodes, words, values, results, kept, types, keys, uses,
-      codes);
+  fit(arguments, reads, late_reads, items, steps, nodes, words, values, results, types, keys, uses, codes);
 }
 
 // Of arguments that are equal in what a memo could be of: objects, numbers and text, and the items of lists.
@@ -114,6 +113,7 @@ void MemoTable::add(uint64_t key, std::unique_ptr<WalkMemo> memo) {
     if (++impossible_ >= tuning::kMemoFailures && memos_.size() < impossible_) turn_off();
     return;
   }
+  for (Owned& object : std::exchange(memo->kept, {})) keep(std::move(object));
   memo->shrink();
   std::unique_ptr<WalkMemo>& place = memos_[key];
   if (place) {
@@ -122,6 +122,11 @@ void MemoTable::add(uint64_t key, std::unique_ptr<WalkMemo> memo) {
   }
   memo_memory.bytes += memo->bytes();
   place = std::move(memo);
+}
+
+void MemoTable::keep(Owned object) {
+  PyObject* const key = object.get();
+  if (kept_.try_emplace(key, std::move(object)).second) memo_memory.bytes += tuning::kKeptBytes;
 }
 
 void MemoTable::count_misfit(WalkMemo* memo) {
@@ -134,7 +139,9 @@ void MemoTable::count_misfit(WalkMemo* memo) {
 
 void MemoTable::turn_off() {
   for (const auto& [key, memo] : memos_) memo_memory.bytes -= memo->bytes();
+  memo_memory.bytes -= kept_.size() * tuning::kKeptBytes;
   memos_.clear();
+  kept_.clear();
   seen_ = sampled_ = {};
   off_ = true;
 }

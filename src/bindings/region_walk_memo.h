@@ -9,7 +9,7 @@
 //
 // Steps that record one after the other, without a call between, are joined to a trace.
 //
-// A memo keeps nothing of the script alive but numbers and text. Each object that it looks at is an argument,
+// Memos keep nothing of the script alive but numbers and text. Each object that it looks at is an argument,
 // or was just read from one that it had looked at, so it is alive.
 #pragma once
 #include <memory>
@@ -170,7 +170,7 @@ struct WalkMemo {
   std::vector<const Specialisation*> confirmed;  // that it records
   std::vector<std::shared_ptr<Trace>> traces;    // of stretches (region_walk_stretches.h)
   std::vector<Use> uses;
-  std::vector<Owned> kept;  // numbers, text, names and functions of the API
+  std::vector<Owned> kept;  // numbers, text, names, functions of modules: until the table keeps them
   PyObject *globals = nullptr, *builtins = nullptr;
   int depth = 0;  // calls inside one another
   uint32_t n_states = 0;
@@ -221,8 +221,10 @@ class MemoTable {
   static uint64_t key(PyObject* const* args, size_t n);
   bool look_for_repeats(uint64_t key);
   bool wants(uint64_t key);
+  void keep(Owned object);
 
   std::unordered_map<uint64_t, std::unique_ptr<WalkMemo>> memos_;
+  std::unordered_map<PyObject*, Owned> kept_;  // by all memos, which share nearly all of it
   Keys seen_, sampled_;
   uint64_t asked_ = 0, looks_ = 0, found_ = 0, replays_ = 0, impossible_ = 0, misfits_ = 0;
   uint32_t samples_ = 0, repeated_ = 0, idle_ = 0;  // idle: samples, one after the other, without repeats

@@ -38,9 +38,9 @@ inline constexpr ptrdiff_t kMemoItems = 32;
 inline constexpr int kMemoNesting = 8;
 // Nodes that a memo records as one trace: fewer are not faster, and more would not be shared. Guesses.
 inline constexpr uint32_t kLeastStretch = 4, kMostStretch = 1 << 12;
-// Characters of a text that a memo keeps, and bytes that what it keeps takes, with its object. Guesses.
+// Characters of a text that a memo keeps, and bytes that what memos keep takes, with its place. Guesses.
 inline constexpr ptrdiff_t kMemoText = 256;
-inline constexpr size_t kKeptBytes = 48;
+inline constexpr size_t kKeptBytes = 104;
 // Walks that did not fit, or could not be written down, until no more are. Guess.
 inline constexpr uint64_t kMemoFailures = 64;
 // Keys of a sample, which says whether calls come again; and samples without any that do until no more are
