@@ -126,7 +126,9 @@ void Trace::plan_appends() {
 }
 
 void Trace::add_step(const Graph& g, NodeId id, TraceStep step) {
-  step.dim = g.dim(id);
+  const auto known = std::find(dims_.begin(), dims_.end(), g.dim(id));
+  step.dim = static_cast<uint32_t>(known - dims_.begin());
+  if (known == dims_.end()) dims_.push_back(g.dim(id));
   captured_.emplace(id, n_inputs() + static_cast<uint32_t>(steps_.size()));
   steps_.push_back(step);
 }
@@ -153,17 +155,17 @@ size_t bytes_in(const std::vector<T>& v) {
 void Trace::forget_captured() {
   captured_ = {};
   const auto fit = [](auto&... each) { (each.shrink_to_fit(), ...); };
-  fit(steps_, words_, bound_, input_dims_, storages_, nodes_, bulk_.ops, bulk_.args, bulk_.tables,
+  fit(steps_, dims_, words_, bound_, input_dims_, storages_, nodes_, bulk_.ops, bulk_.args, bulk_.tables,
       bulk_.indexed, layouts_.cached, layouts_.nodes, layouts_.joins, layouts_.sources, layouts_.counts);
 }
 
 size_t Trace::bytes() const {
-  return sizeof *this + bytes_in(steps_) + bytes_in(words_) + bytes_in(bound_) + bytes_in(input_dims_) +
-         bytes_in(storages_) + bytes_in(nodes_) + bytes_in(bulk_.ops) + bytes_in(bulk_.args) +
-         bytes_in(bulk_.tables) + bytes_in(bulk_.indexed) + layouts_.keys.bytes() + bytes_in(layouts_.list) +
-         bytes_in(layouts_.cached) + bytes_in(layouts_.nodes) + bytes_in(layouts_.joins) +
-         bytes_in(layouts_.sources) + bytes_in(layouts_.counts) + placements_.keys.bytes() +
-         bytes_in(placements_.list) + bytes_in(placements_.places);
+  return sizeof *this + bytes_in(steps_) + bytes_in(dims_) + bytes_in(words_) + bytes_in(bound_) +
+         bytes_in(input_dims_) + bytes_in(storages_) + bytes_in(nodes_) + bytes_in(bulk_.ops) +
+         bytes_in(bulk_.args) + bytes_in(bulk_.tables) + bytes_in(bulk_.indexed) + layouts_.keys.bytes() +
+         bytes_in(layouts_.list) + bytes_in(layouts_.cached) + bytes_in(layouts_.nodes) +
+         bytes_in(layouts_.joins) + bytes_in(layouts_.sources) + bytes_in(layouts_.counts) +
+         placements_.keys.bytes() + bytes_in(placements_.list) + bytes_in(placements_.places);
 }
 
 void Trace::count_bytes() {
@@ -319,10 +321,12 @@ std::string Trace::difference(const Trace& other) const {
   if (bound_ != other.bound_) return "other indices";
   if (storages_ != other.storages_) return "other parameters";
   if (steps_.size() != other.steps_.size()) return text(steps_.size(), " steps, not ", other.steps_.size());
-  for (size_t i = 0; i < steps_.size(); ++i)
-    if (!(steps_[i] == other.steps_[i]))
-      return text("step ", i, ": ", op_info(steps_[i].code).meta->name, " ", steps_[i].dim, ", not ",
-                  op_info(other.steps_[i].code).meta->name, " ", other.steps_[i].dim);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Dim &mine = dims_[steps_[i].dim], &theirs = other.dims_[other.steps_[i].dim];
+    if (!(steps_[i] == other.steps_[i]) || !(mine == theirs))
+      return text("step ", i, ": ", op_info(steps_[i].code).meta->name, " ", mine, ", not ",
+                  op_info(other.steps_[i].code).meta->name, " ", theirs);
+  }
   std::vector<uint32_t> mine = words_, theirs = other.words_;
   for (const BoundPlaceholder& f : bound_) mine[f.at] = theirs[f.at] = 0;
   const auto differs = std::mismatch(mine.begin(), mine.end(), theirs.begin(), theirs.end());

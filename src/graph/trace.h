@@ -7,10 +7,9 @@
 //   and site of each step, the finished nodes, which of them share buckets, and what they add to the
 //   statistics of the graph. Valid as long as the tables of the graph (Graph::tables()): graph after graph.
 // - Placements, keyed by a layout and the buckets of the inputs: the buckets of the nodes. Valid for one
-// epoch
-//   of the graph, and cheap to make. With one, a trace is appended in bulk, without a look at its steps. A
-//   placement also predicts the one that followed it last.
-// Capturing and recording share all of these data, so they are one class of 53 methods and 19 fields.
+//   epoch of the graph, and cheap to make. With one, a trace is appended in bulk, without a look at its
+//   steps. A placement also predicts the one that followed it last.
+// Capturing and recording share all of these data, so they are one class of 54 methods and 20 fields.
 #pragma once
 #include <memory>
 #include <string>
@@ -79,7 +78,7 @@ class Trace {
   uint32_t n_steps() const { return static_cast<uint32_t>(steps_.size()); }
   // The shape of a node: an input, or what is recorded on inputs that match.
   const Dim& dim(uint32_t index) const {
-    return index < n_inputs() ? input_dims_[index] : steps_[index - n_inputs()].dim;
+    return index < n_inputs() ? input_dims_[index] : dims_[steps_[index - n_inputs()].dim];
   }
   // Are the values of the placeholders below their limits?
   bool indices_fit(const uint32_t* indices) const;
@@ -109,7 +108,7 @@ class Trace {
     uint32_t attrs = 0, n_attrs = 0;  // into words_
     uint32_t ids = 0, n_ids = 0;      // into words_
     uint32_t limit = kNone;           // of values of placeholders
-    Dim dim;                          // of the result
+    uint32_t dim = 0;                 // of the result, into dims_
     uint32_t storage = kNone;         // into storages_
     bool operator==(const TraceStep&) const = default;
   };
@@ -161,6 +160,7 @@ class Trace {
   Graph::Ids ids_of(const TraceStep& s) const { return {words_.data() + s.ids, s.n_ids, s.list}; }
 
   std::vector<TraceStep> steps_;
+  std::vector<Dim> dims_;  // each once, in the order of the steps
   std::vector<uint32_t> words_;
   std::vector<BoundPlaceholder> bound_;
   std::vector<Dim> input_dims_;

@@ -128,16 +128,16 @@ NodeId Trace::record_step(Graph& g, const TraceStep& s) {
     case TraceStep::constant: {
       float value;
       std::memcpy(&value, attrs, 4);
-      return g.constant(s.dim, value);
+      return g.constant(dims_[s.dim], value);
     }
     case TraceStep::draw: {
       float a, b;
       std::memcpy(&a, attrs + 1, 4);
       std::memcpy(&b, attrs + 2, 4);
-      return g.draw(static_cast<DrawKind>(attrs[0]), a, b, s.dim);
+      return g.draw(static_cast<DrawKind>(attrs[0]), a, b, dims_[s.dim]);
     }
     case TraceStep::view:
-      return g.view(s.code, nodes_[words_[s.args]], s.dim, attrs[0]);
+      return g.view(s.code, nodes_[words_[s.args]], dims_[s.dim], attrs[0]);
     case TraceStep::op:
       break;
   }
