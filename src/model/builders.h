@@ -335,6 +335,7 @@ class VanillaLstm : public RnnBuilder {
   struct Gates {  // z {4H}xB and c' {H}xB, ready for the cell
     NodeId z, c;
     uint32_t cols, batch;  // of the input; B = cols * batch
+    bool matrix;           // is a single column of the results {H,1}, as in DyNet?
   };
   NodeId norm(Graph& g, NodeId x, uint32_t layer, uint32_t scale) const;
   NodeId gates(Graph& g, uint32_t layer, NodeId x, NodeId h);

@@ -54,9 +54,13 @@ NodeId VanillaLstm::gates(Graph& g, uint32_t l, NodeId x, NodeId h) {
 namespace {
 
 // {rows,k}xB with another shape: k columns of one batch item, or k batch items.
-NodeId reshaped(Graph& g, NodeId x, uint32_t rows, uint32_t cols, uint32_t batch) {
-  const Dim dim = cols == 1 ? Dim({rows}, batch) : Dim({rows, cols}, batch);
+NodeId reshaped(Graph& g, NodeId x, const Dim& dim) {
   return g.dim(x) == dim ? x : g.view(op_id<SubView>, x, dim, 0);
+}
+
+// Of `cols` columns; a single one stays {rows,1} where it is a `matrix`.
+Dim columns(uint32_t rows, uint32_t cols, uint32_t batch, bool matrix) {
+  return cols == 1 && !matrix ? Dim({rows}, batch) : Dim({rows, cols}, batch);
 }
 
 }  // namespace
@@ -65,7 +69,7 @@ NodeId reshaped(Graph& g, NodeId x, uint32_t rows, uint32_t cols, uint32_t batch
 // them.
 VanillaLstm::Gates VanillaLstm::prepare(Graph& g, NodeId z, NodeId c) const {
   const uint32_t h = size_.hidden;
-  Gates r{z, c, g.dim(z).cols(), g.dim(z).bd};
+  Gates r{z, c, g.dim(z).cols(), g.dim(z).bd, layer_norm_ && g.dim(z).nd == 2};
   if (c == kNone) {
     r.c = g.constant(Dim({h}, r.cols * r.batch), 0.f);
   } else {
@@ -75,30 +79,31 @@ VanillaLstm::Gates VanillaLstm::prepare(Graph& g, NodeId z, NodeId c) const {
     if (d.bd != r.batch || d.cols() != r.cols) {
       r.cols = std::max(r.cols, d.cols());
       r.batch = std::max(r.batch, d.bd);
-      r.z = expanded(g, z, r.cols == 1 ? Dim({4 * h}, r.batch) : Dim({4 * h, r.cols}, r.batch));
-      r.c = expanded(g, c, r.cols == 1 ? Dim({h}, r.batch) : Dim({h, r.cols}, r.batch));
+      r.z = expanded(g, z, columns(4 * h, r.cols, r.batch, false));
+      r.c = expanded(g, c, columns(h, r.cols, r.batch, false));
     }
-    r.c = reshaped(g, r.c, h, 1, r.cols * r.batch);
+    r.matrix = r.matrix || d.nd == 2;
+    r.c = reshaped(g, r.c, Dim({h}, r.cols * r.batch));
   }
-  r.z = reshaped(g, r.z, 4 * h, 1, r.cols * r.batch);
+  r.z = reshaped(g, r.z, Dim({4 * h}, r.cols * r.batch));
   return r;
 }
 
 void VanillaLstm::cell(Graph& g, uint32_t layer, NodeId z, NodeId c, NodeId* next_c, NodeId* next_h) const {
   const Gates in = prepare(g, z, c);
   const uint32_t h = size_.hidden, n = h * in.cols * in.batch;
+  const Dim dim = columns(h, in.cols, in.batch, in.matrix);
   if (layer_norm_) {
     const NodeId a = with_number(g, op_id<LstmActivate>, in.z, forget_bias_);
-    *next_c = reshaped(g, g.binary(op_id<VanillaLstmC>, in.c, a), h, in.cols, in.batch);
-    const NodeId scaled = reshaped(g, norm(g, *next_c, layer, kGc), h, 1, in.cols * in.batch);
-    *next_h = reshaped(g, g.binary(op_id<VanillaLstmH>, scaled, a), h, in.cols, in.batch);
+    *next_c = reshaped(g, g.binary(op_id<VanillaLstmC>, in.c, a), dim);
+    const NodeId scaled = reshaped(g, norm(g, *next_c, layer, kGc), Dim({h}, in.cols * in.batch));
+    *next_h = reshaped(g, g.binary(op_id<VanillaLstmH>, scaled, a), dim);
     return;
   }
   uint32_t bias;
   std::memcpy(&bias, &forget_bias_, 4);
   const NodeId args[2] = {in.z, in.c};
   const NodeId block = g.record(op_id<LstmCell>, args, 2, &bias, 1, Graph::Ids{});
-  const Dim dim = in.cols == 1 ? Dim({h}, in.batch) : Dim({h, in.cols}, in.batch);
   *next_c = g.view(op_id<SubView>, block, dim, 4 * n);
   *next_h = g.view(op_id<SubView>, block, dim, 5 * n);
 }

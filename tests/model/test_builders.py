@@ -122,6 +122,25 @@ def test_two_builders_do_not_mix(dy: Any) -> None:
     assert not np.allclose(a.output().npvalue(), b.output().npvalue())
 
 
+@pytest.mark.parametrize("layer_norm", (False, True))
+@pytest.mark.parametrize("columns", ("c", "h", "x", "ch", "chx", ""))
+def test_states_that_are_matrices_of_one_column(dy: Any, columns: str, layer_norm: bool) -> None:
+    """A cell {H,1} makes states {H,1}; with layer norm h and x do, too. Scripts read rows of their values."""
+    pc = dy.ParameterCollection()
+    builder = dy.VanillaLSTMBuilder(2, 3, 4, pc, layer_norm)
+    table = pc.add_lookup_parameters((5, 3))
+    dy.renew_cg()
+    x = dy.reshape(table[1], (3, 1)) if "x" in columns else table[1]
+    given = [dy.zeros((4, 1) if part in columns else (4,)) for part in "cchh"]
+    state = builder.initial_state(given).add_input(x)
+    want = (4, 1) if "c" in columns or (layer_norm and columns) else (4,)
+    assert [e.dim()[0] for e in state.s()] == [want] * 4
+    assert [e.dim()[0] for e in state.transduce([table[2], table[3]])] == [want] * 2
+    assert state.add_input(table[2]).output().npvalue().shape == want
+    vectors = builder.initial_state([dy.zeros(4)] * 4).add_input(table[1])
+    np.testing.assert_array_equal(state.output().npvalue().ravel(), vectors.output().npvalue())
+
+
 def test_from_spec(dy: Any) -> None:
     pc = dy.ParameterCollection()
     for name in BUILDERS:
