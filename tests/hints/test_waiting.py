@@ -193,8 +193,10 @@ def test_the_hook_rests_for_what_it_returns(active: Any) -> None:
         return rests[len(calls) - 1] if len(calls) <= len(rests) else 1e6
 
     dy._core._on_renew(hook)
-    end = time.perf_counter() + 0.2
-    while time.perf_counter() < end:
+    end = time.perf_counter() + 60  # other processes may be using the machine
+    while len(calls) < 4 and time.perf_counter() < end:
+        dy.renew_cg()
+    for _ in range(1000):
         dy.renew_cg()
     assert len(calls) == 4 and calls[3] - calls[2] >= 0.1
     dy._core._on_renew(hook)  # rests no more
