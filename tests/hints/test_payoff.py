@@ -42,6 +42,8 @@ def test_a_region_that_takes_longer_than_its_statements_is_given_up(pair: Callab
     p.agree(lambda m: [m.f(dy.inputVector([1.0]), float(i)) for i in range(9)])
 
 
+# The second one saves nearly half of what its iterations take, as other processes slow down replays more than
+# the fastest run of the statements.
 TWO_REGIONS = """
 class Model:
   def __init__(self):
@@ -53,7 +55,7 @@ def f(x, s, model, *, walked=False):  # no function with such parameters is
   z = z * s
   if model is None:
     return z
-  for _ in range(4):
+  for _ in range(40):
     z = dy.tanh(model.W * dy.cmult(z, z) + model.W * dy.tanh(z) + dy.logistic(model.W * z))
     z = dy.tanh(model.W * dy.square(z) + dy.cmult(z, dy.logistic(z)) + dy.rectify(model.W * z))
   return z
@@ -71,7 +73,7 @@ def test_code_stays_rewritten_while_a_region_in_it_saves_more(pair: Callable, tr
     p.agree(lambda m: [m.f(dy.inputVector([1.0, 2.0]), float(i), m.Model()) for i in range(9)])
     model = p.other.Model() if trained else None
     for _ in range(3):
-        call_often(lambda x, s: p.other.f(x, s, model), factors=60)
+        call_often(lambda x, s: p.other.f(x, s, None if s % 10 else model), factors=60)
     assert (p.other.f.__code__ is rewritten) == trained, p.statistics
     assert trained or p.other.f.__code__ == p.plain.f.__code__
     p.agree(lambda m: [m.f(dy.inputVector([1.0, 2.0]), float(i), m.Model()) for i in range(9)])
@@ -84,7 +86,7 @@ def test_code_stays_rewritten_where_regions_have_saved_more_in_another_part_of_t
     p = pair(TWO_REGIONS)
     rewritten, model = p.other.f.__code__, p.other.Model()
     call_often(lambda x, s: p.other.f(x, s, None), factors=60)
-    call_often(lambda x, s: p.other.f(x, s, model), factors=60)
+    call_often(lambda x, s: p.other.f(x, s, model), factors=6)
     for _ in range(4):
         call_often(lambda x, s: p.other.f(x, s, None), factors=60)
     assert p.other.f.__code__ is rewritten, p.statistics
@@ -103,7 +105,7 @@ def test_what_a_region_saves_that_was_never_met_is_not_known(pair: Callable, gra
 
 def test_a_region_that_runs_seldom_may_save_more(pair: Callable) -> None:
     """So seldom that no call of it was timed."""
-    p = pair(TWO_REGIONS.replace("range(4)", "range(250)"))
+    p = pair(TWO_REGIONS.replace("range(40)", "range(250)"))
     rewritten, model = p.other.f.__code__, p.other.Model()
     call_often(lambda x, s: p.other.f(x, s, None), factors=60)
     for _ in range(14):
