@@ -55,10 +55,9 @@ void Executor::mark_rows_used(NodeId id) {
   if (op_info(sig.op).meta->kind != OpKind::lookup || !sig.attrs[1]) return;  // attrs[1]: update
   Storage& storage = graph_.parameters.storage(sig.attrs[0]);
   const Graph::Ids ids = graph_.ids(id);
-  if (!ids.list) storage.count_single_rows();
   for (uint32_t j = 0; j < ids.n; ++j)
     if (ids.data[j] < storage.rows)
-      rows_.push_back({&storage, ids.data[j], -1});  // else an error if asked for
+      rows_.push_back({&storage, ids.data[j], !ids.list, -1});  // else an error if asked for
 }
 
 void Executor::call_functions(const Launch& l, float* values, float* gradients,

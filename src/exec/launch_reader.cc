@@ -200,6 +200,7 @@ void LaunchReader::add_to_storage(std::span<const RowGradient> rows) {
   for (const RowGradient& r : rows) {
     bool unset = false;
     float* to = r.storage->grad_row(r.row, r.from < 0 ? nullptr : &unset);
+    if (r.single) r.storage->count_single_rows();
     if (r.from < 0) continue;
     const size_t size = r.storage->row_size();
     row_sums_.push_back({to, grads() + r.from, size, unset});

@@ -15,6 +15,7 @@ namespace dyc {
 struct RowGradient {
   Storage* storage;
   uint32_t row;
+  bool single;   // read on its own, not in a batch
   int64_t from;  // offset in the gradient arena; < 0: the row is only marked
 };
 

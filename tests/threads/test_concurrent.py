@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
@@ -159,6 +160,24 @@ def test_no_gradient_is_lost(dy: Any, wide: bool, trainer: str) -> None:
             every[(i + k) % 4] -= 2.0
     every[0] -= THREADS * rounds
     assert (table.as_array() == every[:, None]).all()
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_files_of_a_table_that_is_not_updated(dy: Any, tmp_path: Path, alone: bool) -> None:
+    """Its gradient is written where one of the threads has read a row on its own."""
+    pc = dy.ParameterCollection()
+    table = pc.add_lookup_parameters((3, 2))
+    table.set_updated(False)
+
+    def work(k: int) -> None:
+        for _ in range(3):
+            dy.renew_cg()
+            read = table[1] if alone and k == 0 else dy.lookup_batch(table, [0, 2])
+            dy.sum_batches(dy.sum_elems(read)).backward()
+
+    together([lambda k=k: work(k) for k in range(THREADS)])
+    pc.save(tmp_path / "f")
+    assert ("FULL_GRAD" in (tmp_path / "f").read_text()) == alone
 
 
 def test_training(dy: Any, pool: int) -> None:

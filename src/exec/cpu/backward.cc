@@ -334,11 +334,11 @@ void CpuExecutor::back_lookup(const Launch& l) {
   for (uint32_t i = 0; i < l.count; ++i) {
     const Item it = item(l, i);
     const Graph::Ids ids = graph_.ids(it.id);
-    if (!ids.list) storage.count_single_rows();
+    if (now && !ids.list) storage.count_single_rows();
     for (uint32_t j = 0; j < ids.n; ++j) {
       const int64_t at = it.out + static_cast<int64_t>(j * row);
       if (!now) {
-        rows_.push_back({&storage, ids.data[j], at});
+        rows_.push_back({&storage, ids.data[j], !ids.list, at});
         continue;
       }
       bool unset = false;

@@ -271,8 +271,7 @@ void OpLauncher::backward_lookup(const Launch& l, std::vector<RowGradient>& rows
   for (uint32_t i = 0; i < l.count; ++i) {
     const LaunchReader::Item it = c_.launches.item(l, i);
     const Graph::Ids ids = c_.graph().ids(it.id);
-    if (!ids.list) storage.count_single_rows();
-    for (uint32_t j = 0; j < ids.n; ++j) rows.push_back({&storage, ids.data[j], it.out + j * row});
+    for (uint32_t j = 0; j < ids.n; ++j) rows.push_back({&storage, ids.data[j], !ids.list, it.out + j * row});
   }
 }
 

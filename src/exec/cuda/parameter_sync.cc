@@ -111,7 +111,10 @@ void ParameterSync::accumulate_on_device(PendingGradients& pending) {
   const std::vector<TableRows> rows = rows_by_table(pending);
   add_rows(rows);
   finish();
-  for (const TableRows& r : rows) r.table->rows_added_on_device(c_.device.parameters(), r.rows);
+  for (const TableRows& r : rows) {
+    r.table->rows_added_on_device(c_.device.parameters(), r.rows);
+    if (r.single) r.table->count_single_rows();
+  }
 }
 
 void ParameterSync::add_whole(const PendingGradients& pending) {
@@ -132,9 +135,11 @@ std::vector<ParameterSync::TableRows> ParameterSync::rows_by_table(const Pending
   std::unordered_map<const Storage*, size_t> number;
   for (const RowGradient& r : pending.rows) {
     const auto [found, fresh] = number.emplace(r.storage, tables.size());
-    if (fresh) tables.push_back({r.storage, {}, {}});
-    tables[found->second].rows.push_back(r.row);
-    tables[found->second].from.push_back(r.from);
+    if (fresh) tables.push_back({r.storage, {}, {}, false});
+    TableRows& table = tables[found->second];
+    table.rows.push_back(r.row);
+    table.from.push_back(r.from);
+    table.single |= r.single;
   }
   return tables;
 }

@@ -45,6 +45,7 @@ class ParameterSync {
     Storage* table;
     std::vector<uint32_t> rows;
     std::vector<int64_t> from;
+    bool single;  // one of them was read on its own
   };
   static std::vector<TableRows> rows_by_table(const PendingGradients& pending);
   void add_rows(const std::vector<TableRows>& tables);
