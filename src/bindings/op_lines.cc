@@ -23,6 +23,7 @@ struct CountedCode {
 
 // All of this is guarded by the interpreter lock.
 std::string package_folder;
+uint64_t counts = 0;  // how often counting has begun
 // Never freed: as the process ends, the interpreter ends first.
 std::unordered_map<PyCodeObject*, CountedCode>& counted = *new std::unordered_map<PyCodeObject*, CountedCode>;
 
@@ -56,12 +57,13 @@ void add_nodes(uint64_t n) {
 // Nodes since the last call that neither a region nor a builder has recorded are those of the line that runs.
 void count_recorded(const Engine& e) {
   thread_local const Engine* engine = nullptr;
-  thread_local uint64_t seen = 0;
+  thread_local uint64_t seen = 0, seen_in = 0;
   const uint64_t now =
       e.timing.recorded_nodes + e.graph.size() - e.timing.region_nodes - e.timing.builder_nodes;
-  if (engine != &e || now < seen) {
+  if (engine != &e || now < seen || seen_in != counts) {
     engine = &e;
     seen = now - 1;
+    seen_in = counts;
   }
   if (now > seen) add_nodes(now - seen);
   seen = now;
@@ -71,6 +73,7 @@ void count_lines(const std::string& folder) {
   if (!folder.empty()) {
     package_folder = folder;
     counted.clear();
+    ++counts;
   }
   Engine::on_recorded = folder.empty() ? nullptr : count_recorded;
   engine().update_attention();

@@ -177,6 +177,22 @@ def test_nodes_are_counted_once(tmp_path: Path, name: str) -> None:
     assert total == counted["recorded_nodes"], (counted, one_by_one)
 
 
+def test_counting_begins_at_zero() -> None:
+    """Also where nodes were recorded since it ended: they are those of no line."""
+    dy.renew_cg()
+    counts = []
+    for _ in range(2):
+        _core._count_op_lines("/nowhere/")
+        try:
+            dy.tanh(dy.scalarInput(1))
+            counts.append(sum(n for *_, n in _core._op_lines()))
+        finally:
+            _core._count_op_lines("")
+        for _ in range(5):
+            dy.ones(2)
+    assert counts == [2, 2]
+
+
 SCRIPT = """
 import dynet_compat as dy
 pc = dy.ParameterCollection()
