@@ -215,9 +215,9 @@ NESTED = {
 def test_nested(tmp_path: Path, text: str) -> None:
     """Depth and size of any kind: an answer, in a time that is proportional to the text."""
     script = written(tmp_path, text)
-    start = time.perf_counter()
+    start = time.process_time()
     hints = compiler.hints_of(ScriptAnalysis(str(script)))
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     assert hints_file.parse(hints_file.to_text(hints).encode()) == hints
 
 
@@ -254,9 +254,9 @@ def test_time(tmp_path: Path, lines: int, seconds: float) -> None:
     script = written(tmp_path, generated(lines), model=False)
     taken = []
     for _ in range(3):  # other processes may be using the machine
-        start = time.perf_counter()
+        start = time.process_time()
         found = compiler.compile_script(str(script), "x")
-        taken.append(time.perf_counter() - start)
+        taken.append(time.process_time() - start)
         if taken[-1] < seconds:
             break
     assert min(taken) < seconds and not found.problems
