@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/vectors.h"
 #include "bindings/expression.h"
 #include "bindings/region_walk.h"
 
@@ -23,11 +24,6 @@ uint64_t word_of(PyObject* o) {
   return reinterpret_cast<uintptr_t>(o);
 }
 
-template <class T>
-size_t bytes_in(const std::vector<T>& v) {
-  return v.capacity() * sizeof(T);
-}
-
 }  // namespace
 
 size_t WalkMemo::bytes() const {
@@ -39,8 +35,8 @@ size_t WalkMemo::bytes() const {
 }
 
 void WalkMemo::shrink() {
-  const auto fit = [](auto&... each) { (each.shrink_to_fit(), ...); };
-  fit(arguments, reads, late_reads, items, steps, nodes, words, values, results, types, keys, uses, codes);
+  shrink_to_fit(arguments, reads, late_reads, items, steps, nodes, words, values, results, types, keys, uses,
+                codes);
 }
 
 // Of arguments that are equal in what a memo could be of: objects, numbers and text, and the items of lists.

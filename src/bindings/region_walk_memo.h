@@ -9,8 +9,8 @@
 //
 // Steps that record one after the other, without a call between, are joined to a trace.
 //
-// Memos keep nothing of the script alive but numbers and text. Each object that it looks at is an argument,
-// or was just read from one that it had looked at, so it is alive.
+// Memos keep nothing of the script alive but numbers and text. Each object that a replay looks at is an
+// argument, or was just read from one that it had looked at, so it is alive.
 #pragma once
 #include <memory>
 #include <unordered_map>

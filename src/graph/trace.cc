@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/vectors.h"
+
 namespace dyc {
 
 uint32_t first_equal(const std::vector<NodeId>& nodes, size_t index) {
@@ -143,20 +145,11 @@ uint32_t Trace::index_of(NodeId id) const {
   return at == captured_.end() ? kNone : at->second;
 }
 
-namespace {
-
-template <class T>
-size_t bytes_in(const std::vector<T>& v) {
-  return v.capacity() * sizeof(T);
-}
-
-}  // namespace
-
 void Trace::forget_captured() {
   captured_ = {};
-  const auto fit = [](auto&... each) { (each.shrink_to_fit(), ...); };
-  fit(steps_, dims_, words_, bound_, input_dims_, storages_, nodes_, bulk_.ops, bulk_.args, bulk_.tables,
-      bulk_.indexed, layouts_.cached, layouts_.nodes, layouts_.joins, layouts_.sources, layouts_.counts);
+  shrink_to_fit(steps_, dims_, words_, bound_, input_dims_, storages_, nodes_, bulk_.ops, bulk_.args,
+                bulk_.tables, bulk_.indexed, layouts_.cached, layouts_.nodes, layouts_.joins,
+                layouts_.sources, layouts_.counts);
 }
 
 size_t Trace::bytes() const {

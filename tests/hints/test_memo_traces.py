@@ -11,10 +11,8 @@ from typing import Any, Callable
 import dynet_compat as dy
 import pytest
 from dynet_compat import _core
-from support.walks import remembered, walked
+from support.walks import TIMES, remembered, walked
 from support.walks import seeded_model_of as model_of
-
-TIMES = 40  # until regions have learned and walks are remembered
 
 MODEL = """
 class Model:

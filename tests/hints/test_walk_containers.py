@@ -6,9 +6,8 @@ from types import ModuleType
 from typing import Any, Callable
 
 import pytest
-from support.walks import MODEL, hits, learn, model_of, refusals, walked
+from support.walks import MODEL, TIMES, hits, learn, model_of, refusals, walked
 
-TIMES = 40  # until regions have learned and walks are remembered
 CLASSES = """
 import collections
 import functools

@@ -7,9 +7,8 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from support.walks import hits, learn, model_of, refusals, remembered
+from support.walks import TIMES, hits, learn, model_of, refusals, remembered
 
-TIMES = 40  # until regions have learned and walks are remembered
 MODEL = """
 import numpy as np
 LOOKS = []

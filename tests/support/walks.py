@@ -70,9 +70,12 @@ def hits(pair: Any) -> int:
     return sum(r.statistics()["hits"] for r in pair.rewriter.walked_functions.values())
 
 
-def learn(pair: Any, use: Callable[[ModuleType], list], times: int = 40) -> None:
-    """Runs until regions have learned and walks are remembered: then calls are recorded at once."""
-    for _ in range(times):
+TIMES = 40  # until regions have learned and walks are remembered
+
+
+def learn(pair: Any, use: Callable[[ModuleType], list]) -> None:
+    """After TIMES runs, calls are recorded at once."""
+    for _ in range(TIMES):
         pair.agree(use)
     before = hits(pair)
     pair.agree(use)
