@@ -210,6 +210,7 @@ pybind11::dict timing() {
   d["forward"] = e.timing.forward;
   d["backward"] = e.timing.backward;
   d["planned_nodes"] = e.timing.planned_nodes;
+  d["copied_plans"] = e.planner.copied_plans();
   d["flushes"] = e.timing.flushes;
   d["recorded_nodes"] = e.timing.recorded_nodes + e.graph.size();
   d["region_nodes"] = e.timing.region_nodes;

@@ -24,6 +24,18 @@ void Planner::plan_roots(std::span<const NodeId> roots, Scheduler scheduler, boo
   if (!selection_.select(roots, everything)) return;
   const bool single = selection_.begin() == 0 && selection_.all_pending() && roots.size() == 1;
   const auto first = static_cast<uint32_t>(plan.launches.size());
+  const bool cached = scheduler == Scheduler::bucket && first == 0 && !everything;
+  if (cached && cache_.restore(graph_, roots, selection_.count(), &plan)) {
+    selection_.clear_marks();
+    graph_.mark_allocated(selection_.all_pending());
+  } else {
+    make_plan(scheduler, first);
+    if (cached) cache_.keep(graph_, plan);
+  }
+  single_root_ = {single ? roots[0] : kNone, static_cast<uint32_t>(plan.launches.size())};
+}
+
+void Planner::make_plan(Scheduler scheduler, uint32_t first) {
   const uint32_t copies = operands_.begin(first);
   writer_.begin(first, copies);
   plan.launches.resize(first + copies);
@@ -37,7 +49,6 @@ void Planner::plan_roots(std::span<const NodeId> roots, Scheduler scheduler, boo
   for (uint32_t i = first + copies; i < plan.launches.size(); ++i)
     operands_.resolve(plan.launches[i], writer_.args_begin(i));
   operands_.insert_copies(selection_);
-  single_root_ = {single ? roots[0] : kNone, static_cast<uint32_t>(plan.launches.size())};
   if (scheduler != Scheduler::bucket) return;
   if (pair_losses) pairs_.pair(first);
   fuser_.fuse(first, selection_.count());

@@ -1,6 +1,6 @@
 // From roots to launches: select the pending nodes that the roots need (Selection), order them into launches
 // (BucketScheduler), give every result its offset (LaunchWriter), resolve every operand (OperandResolver),
-// and group launches that run together (Fuser).
+// and group launches that run together (Fuser). Small graphs may have the plan of one before (PlanCache).
 #pragma once
 #include <span>
 #include <vector>
@@ -10,6 +10,7 @@
 #include "plan/fuse.h"
 #include "plan/launch_writer.h"
 #include "plan/operands.h"
+#include "plan/plan_cache.h"
 
 namespace dyc {
 
@@ -29,7 +30,12 @@ class Planner {
   void forget();
   void limit(uint32_t nodes) { selection_.limit(nodes); }
   // The tables of signatures were given up, so batch keys have new meanings.
-  void forget_orders() { scheduler_.forget_orders(); }
+  void forget_orders() {
+    scheduler_.forget_orders();
+    cache_.clear();
+  }
+  // Plans that were copied from those of graphs of the same structure.
+  uint64_t copied_plans() const { return cache_.hits(); }
 
   // Launch count per scheduler for what `root` needs, without planning it; and the lower bound.
   struct Counts {
@@ -46,6 +52,7 @@ class Planner {
   uint32_t launch_of(NodeId id) const { return id < plan.launch_of.size() ? plan.launch_of[id] : kNone; }
 
  private:
+  void make_plan(Scheduler scheduler, uint32_t first);
   void open_buckets(const BucketOrder& order);
   void open_groups(Scheduler scheduler);
 
@@ -56,6 +63,7 @@ class Planner {
   ColumnLossPairs pairs_;
   LaunchWriter writer_;
   Fuser fuser_;
+  PlanCache cache_;
   struct SingleRoot {  // of the first plan, see launches_of_single_root()
     NodeId node = kNone;
     uint32_t launches = 0;

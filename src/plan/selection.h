@@ -4,6 +4,7 @@
 // from what the graph counts while recording), as a list (few nodes among many that wait for later), or as
 // marks.
 #pragma once
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,10 @@ class Selection {
   NodeId last() const { return end_ - 1; }
   // One mark per node, which the last loop over the nodes has to clear; null: the selection has no marks.
   uint8_t* marks() { return marked_ ? wanted_.data() : nullptr; }
+  // In place of that loop.
+  void clear_marks() {
+    if (marked_ && !listed_) std::fill(wanted_.begin() + begin_, wanted_.begin() + end_, 0);
+  }
 
   NodeId first_pending() const { return first_pending_; }  // every node below has its value or its launch
 

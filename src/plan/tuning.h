@@ -24,6 +24,15 @@ constexpr size_t kMostCachedOrders = 2048;  // orders: the cache is emptied when
 constexpr uint32_t kMostListBuckets =
     4096;  // buckets: beyond it ancestor sets cost more than they save (n^2 bits)
 
+// ---- plans of graphs that come again (plan/plan_cache.h)
+constexpr uint32_t kFewestCached = 8;        // planned nodes: fewer are planned as fast
+constexpr uint32_t kMostCached = 2048;       // nodes of the graph: larger ones hardly come again
+constexpr size_t kPlanBytes = 32 << 20;      // of all plans that are kept
+constexpr size_t kSeenStructures = 1 << 13;  // a power of two
+constexpr uint32_t kPlanLooks = 1 << 14;     // graphs until it is asked how many were found,
+constexpr uint32_t kPlanShare = 16;          // of which one in so many should be,
+constexpr uint32_t kMostPlanRest = 1 << 16;  // and graphs that are not looked at otherwise, at most
+
 // ---- products that only a loss reads (plan/column_losses.h), from so many floats, rows and columns on:
 // smaller ones stay in the cache, and weight gradients of fewer columns are better summed with those of other
 // launches
