@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "bindings/arguments.h"
+#include "bindings/call_cost.h"
 #include "bindings/python_compat.h"
 #include "bindings/region_loop.h"
 #include "bindings/region_walk.h"
@@ -290,7 +291,7 @@ void CodeRestorer::compare() {
     saved += region->saved_by_replays();
     all_met &= region->was_met();
   }
-  const auto taken = static_cast<double>(tuning::kAroundRestingRegion) * static_cast<double>(calls_);
+  const auto taken = static_cast<double>(around(tuning::kAroundRestingRegion)) * static_cast<double>(calls_);
   lost_ = saved < taken ? lost_ + 1 : 0;
   if (lost_ >= (all_met ? tuning::kLostLooks : tuning::kPatientLooks)) restore();
 }
@@ -339,9 +340,10 @@ void Region::check_payoff() {
     window.call_ns -= payoff_.before.call_ns + payoff_.longest_call;
     window.session_ns -= payoff_.before.session_ns + payoff_.longest_session;
     const auto runs = static_cast<double>(now.runs() - payoff_.before.runs());
-    const double around = static_cast<double>(tuning::kAroundCall * window.calls);
-    const auto statements = static_cast<double>(now.script_ns - tuning::kAroundPlainRun) * runs;
-    const bool lost = window.call_cost() + static_cast<double>(window.session_ns) + around > statements;
+    const double outside =
+        static_cast<double>(around(tuning::kAroundCall)) * static_cast<double>(window.calls);
+    const auto statements = static_cast<double>(now.script_ns - around(tuning::kAroundPlainRun)) * runs;
+    const bool lost = window.call_cost() + static_cast<double>(window.session_ns) + outside > statements;
     payoff_.lost = lost ? payoff_.lost + 1 : 0;
     if (payoff_.lost == 2) return disable("it takes longer than the statements");
     if (lost) payoff_.plain_runs = tuning::kPlainRuns;

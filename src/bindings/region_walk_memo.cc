@@ -64,6 +64,12 @@ MemoFound MemoTable::look(PyObject* const* args, size_t n, bool sparsely) {
     turn_off();
     return found;
   }
+  if (looks_ % tuning::kMemosTimed == 0) {  // at the end of a window
+    const uint64_t part = found_ - found_before_;
+    steady_ =
+        steady_ || part > tuning::kMemosTimed - tuning::kMemosTimed / 8 || found_ > tuning::kMemoPatience;
+    found_before_ = found_;
+  }
   const auto at = memos_.find(found.key);
   if (at == memos_.end()) {
     found.writes = wants(found.key);
@@ -78,8 +84,9 @@ MemoFound MemoTable::look(PyObject* const* args, size_t n, bool sparsely) {
 }
 
 bool MemoTable::wants(uint64_t key) {
-  if (memo_memory.is_spent() || (!is_approved() && memos_.size() >= tuning::kMemosTimed)) return false;
-  return repeats_ || seen_.find_or_add(key, is_approved() ? tuning::kMemoKeys : tuning::kFirstMemoKeys);
+  if (memo_memory.is_spent()) return false;
+  const bool few = memos_.size() < tuning::kMemosTimed;
+  return repeats_ || seen_.find_or_add(key, few ? tuning::kFirstMemoKeys : tuning::kMemoKeys);
 }
 
 // Looks at the first calls, and at a part of the keys later, so that long epochs are noticed: had nearly all

@@ -188,8 +188,8 @@ struct MemoFound {
 // The memos of one function.
 //
 // The first walks leave only the keys of their arguments. What comes again is written down, or all once
-// nearly all calls come again, but only few until these have been timed: replays must be faster than the
-// statements.
+// nearly all calls come again. Once nearly all calls are replays these are timed, as among other calls they
+// find nothing in the caches: they must be faster than the statements.
 class MemoTable {
  public:
   // `sparsely`: no walk is made but to be written down, so most calls are not looked at until calls come
@@ -200,7 +200,7 @@ class MemoTable {
   void count_misfit(WalkMemo* memo);
   void count_replay() { ++replays_; }
   uint64_t replays() const { return replays_; }
-  bool is_approved() const { return approved_ || !WalkPayoff::trials; }
+  bool is_to_be_timed() const { return steady_ && !approved_ && WalkPayoff::trials; }
   void approve() { approved_ = true; }
   bool is_off() const { return off_; }
   // What is known is forgotten, and nothing is written down any more.
@@ -227,8 +227,9 @@ class MemoTable {
   std::unordered_map<PyObject*, Owned> kept_;  // by all memos, which share nearly all of it
   Keys seen_, sampled_;
   uint64_t asked_ = 0, looks_ = 0, found_ = 0, replays_ = 0, impossible_ = 0, misfits_ = 0;
+  uint64_t found_before_ = 0;                       // this window of looks
   uint32_t samples_ = 0, repeated_ = 0, idle_ = 0;  // idle: samples, one after the other, without repeats
-  bool repeats_ = false, off_ = false, approved_ = false;
+  bool repeats_ = false, steady_ = false, off_ = false, approved_ = false;
 };
 
 }  // namespace dyc::py

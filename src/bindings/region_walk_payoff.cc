@@ -1,7 +1,9 @@
 #include "bindings/region_walk_payoff.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "bindings/call_cost.h"
 #include "bindings/python_compat.h"
 #include "bindings/region_tracer.h"
 
@@ -43,17 +45,18 @@ bool TimedStatements::enter(const void* function) {
 
 void TimedStatements::leave(const void* function, WalkPayoff& payoff) {
   if (function != function_ || !is_on() || --inside_ > 0) return;
-  const int64_t around = tuning::kAroundRestingRegion * rested_ + tuning::kAroundWalk * asked_;
-  const auto ns = static_cast<double>(elapsed_since(start_) - around);
+  const int64_t others =
+      around(tuning::kAroundRestingRegion * rested_ + tuning::kAroundAskedFunction * asked_);
+  const auto ns = static_cast<double>(elapsed_since(start_) - others);
   if (engine_->timing.flushes == flushes_)
     payoff.add(alone_ ? WalkPayoff::alone : WalkPayoff::with_regions, ns, engine_->graph.size() - size_);
   function_ = nullptr;
 }
 
-// As many calls run in the same way, one after the other, as record some thousand nodes, up to 16.
+// As many calls run in the same way, one after the other, as record some thousand nodes, up to 64.
 WalkPayoff::Way WalkPayoff::turn() {
   using namespace tuning;
-  if (calls_ == kTrialCalls || (calls_ > kColdCalls && nodes_ >= kTrialNodes)) {
+  if (calls_ == kTrialCalls || (calls_ > 1 && nodes_ >= kTrialNodes)) {
     ++turns_;
     calls_ = nodes_ = 0;
   }
@@ -62,10 +65,10 @@ WalkPayoff::Way WalkPayoff::turn() {
   return static_cast<Way>(turns_ % kWays);
 }
 
-// The first calls in another way than before, which find nothing in the caches, do not count.
+// The first quarter of a turn, which finds nothing of its way in the caches, does not count.
 void WalkPayoff::add(Way way, double ns, uint32_t nodes) {
   using namespace tuning;
-  const bool cold = calls_ <= kColdCalls || (nodes_ < kColdNodes && calls_ <= kTrialCalls / 2);
+  const bool cold = calls_ == 1 || (nodes_ < kTrialNodes / 4 && calls_ <= kTrialCalls / 4);
   nodes_ += nodes;
   if (nodes > 0 && !cold && turns_ >= kWays * kTrialWarmUp) runs_[way].push_back({ns, nodes});
 }
@@ -82,33 +85,31 @@ double WalkPayoff::rate(std::vector<Run>& runs) {
   return ns / nodes;
 }
 
-// False: there were too few runs. Begins another trial.
-bool WalkPayoff::rates(std::array<double, kWays>* found) {
-  bool known = true;
-  for (size_t i = 0; i < kWays; ++i) {
-    known = known && runs_[i].size() >= tuning::kTrialRounds;
-    if (known) (*found)[i] = rate(runs_[i]);
-  }
+// The time of walks, or replays, as a part of that of the faster of the other ways; NaN: there were too few
+// runs. Begins another trial.
+double WalkPayoff::part_of_others() {
+  const bool known =
+      std::ranges::all_of(runs_, [](const auto& runs) { return runs.size() >= tuning::kTrialRounds; });
+  const double part =
+      known ? rate(runs_[walked]) / std::min(rate(runs_[with_regions]), rate(runs_[alone])) : NAN;
   for (std::vector<Run>& runs : runs_) runs.clear();
   turns_ = calls_ = nodes_ = 0;
-  return known;
+  return part;
 }
 
 bool WalkPayoff::decide(uint64_t walks) {
-  std::array<double, kWays> times;
-  const bool lost = rates(&times) && times[walked] > std::min(times[with_regions], times[alone]);
+  const double part = part_of_others();
+  const bool lost = part > tuning::kLeastGain;
   lost_ = lost ? lost_ + 1 : 0;
   next_ = lost ? walks + tuning::kFirstTrial : tuning::kTrialGrowth * walks;
-  return lost_ == 2;
+  return lost_ == 2 || part > tuning::kClearLoss;
 }
 
 WalkPayoff::Verdict WalkPayoff::judge_memos() {
-  std::array<double, kWays> times;
-  if (!rates(&times)) return unknown;
-  const double part = times[walked] / std::min(times[with_regions], times[alone]);
-  const bool wins = part < tuning::kMemoGain;
-  if (++(wins ? won_ : lost_) < 2 && part > tuning::kClearMemoGain) return unknown;
-  return wins ? won : lost;
+  const double part = part_of_others();
+  if (std::isnan(part)) return unknown;
+  const bool wins = part < tuning::kLeastGain, clear = part < tuning::kClearGain || part > tuning::kClearLoss;
+  return ++(wins ? won_ : lost_) < 2 && !clear ? unknown : wins ? won : lost;
 }
 
 }  // namespace dyc::py

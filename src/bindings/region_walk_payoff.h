@@ -24,10 +24,10 @@ class WalkPayoff {
   // How the next call of the trial runs; kWays: it was the last one.
   Way turn();
   void add(Way way, double ns, uint32_t nodes);
-  // Ends the trial. True: walks have lost, not for the first time.
+  // Ends the trial. True: walks have lost, clearly or not for the first time.
   bool decide(uint64_t walks);
-  // Ends the trial of memos, whose replays stand for the walks. Have they won clearly, or won or lost twice?
-  // None of these: begin again.
+  // Ends the trial of memos, whose replays stand for the walks. Have they won or lost clearly, or twice? None
+  // of these: begin again.
   enum Verdict : uint8_t { unknown, won, lost };
   Verdict judge_memos();
 
@@ -37,7 +37,7 @@ class WalkPayoff {
     uint32_t nodes;
   };
   static double rate(std::vector<Run>& runs);
-  bool rates(std::array<double, kWays>* found);
+  double part_of_others();
 
   uint64_t next_ = tuning::kFirstTrial;  // number of walks
   uint32_t turns_ = 0;                   // of the trial, in each of which calls run in the same way

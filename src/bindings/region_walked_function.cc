@@ -2,6 +2,7 @@
 #include <cstddef>
 
 #include "bindings/arguments.h"
+#include "bindings/call_cost.h"
 #include "bindings/python_compat.h"
 #include "bindings/region_walk.h"
 #include "bindings/region_walk_memo.h"
@@ -52,9 +53,10 @@ struct WalkedFunction {
  private:
   bool is_inside(const Engine& e);
   PyObject* call_outermost(Engine* e, PyObject* const* args, size_t n);
-  PyObject* call_in_trial(Engine& e, PyObject* const* args, size_t n);
-  PyObject* call_with_memo(Engine& e, PyObject* const* args, size_t n, const MemoFound& found);
-  PyObject* timed(Engine& e, WalkPayoff& times, PyObject* const* args, size_t n, const MemoFound& found);
+  PyObject* call_in_trial(Engine& e, int64_t start, PyObject* const* args, size_t n);
+  PyObject* call_with_memo(Engine& e, int64_t start, PyObject* const* args, size_t n, const MemoFound& found);
+  PyObject* timed(Engine& e, WalkPayoff& times, int64_t start, PyObject* const* args, size_t n,
+                  const MemoFound& found);
   PyObject* run_statements(Engine& e, WalkPayoff& times, WalkPayoff::Way way);
   PyObject* walk(PyObject* const* args, size_t n, MemoFound found = {}, bool may_walk = true);
   void give_up(const char* why);
@@ -88,15 +90,17 @@ PyObject* WalkedFunction::call_outermost(Engine* e, PyObject* const* args, size_
   rest.left -= rests;
   // Random numbers that an instance of batch_map draws cannot be taken back.
   const bool alone = e && e->graph.instances.current() == Instances::kOutside;
+  // Looking at the arguments is part of what walks and replays take.
+  const bool walks_on_trial = alone && !only_memos && payoff.walks.is_trial(counts.walks);
+  const int64_t start = walks_on_trial || memos.is_to_be_timed() ? thread_clock() : 0;
   MemoFound found = alone ? memos.look(args, n, only_memos) : MemoFound();
-  if (found.memo && !found.reviews && !memos.is_approved() && !timed_statements.is_on())
-    return call_with_memo(*e, args, n, found);
+  if (found.memo && !found.reviews && start && memos.is_to_be_timed() && !timed_statements.is_on())
+    return call_with_memo(*e, start, args, n, found);
   if (found.memo) return walk(args, n, found, !only_memos && !rests);
   if (only_memos && memos.is_off()) give_up("it takes longer than the statements");
   if (rests || *off || (only_memos && !found.writes)) return nullptr;
-  const bool trial_now =
-      alone && !only_memos && payoff.walks.is_trial(counts.walks) && !timed_statements.is_on();
-  return trial_now ? call_in_trial(*e, args, n) : walk(args, n, found);
+  const bool trial_now = walks_on_trial && !timed_statements.is_on();
+  return trial_now ? call_in_trial(*e, start, args, n) : walk(args, n, found);
 }
 
 // Is it a call in the statements of another one, which would have been remembered as a whole?
@@ -113,20 +117,21 @@ void WalkedFunction::leave() {
   if (remaining_depth() >= rest.outermost.depth) rest.outermost = {};
 }
 
-PyObject* WalkedFunction::call_in_trial(Engine& e, PyObject* const* args, size_t n) {
+PyObject* WalkedFunction::call_in_trial(Engine& e, int64_t start, PyObject* const* args, size_t n) {
   const WalkPayoff::Way way = payoff.walks.turn();
   if (way == WalkPayoff::kWays) {
     only_memos = payoff.walks.decide(counts.walks);
     return only_memos ? nullptr : walk(args, n);
   }
-  return way == WalkPayoff::walked ? timed(e, payoff.walks, args, n, {})
+  return way == WalkPayoff::walked ? timed(e, payoff.walks, start, args, n, {})
                                    : run_statements(e, payoff.walks, way);
 }
 
 // By turns a replay, the statements with their regions, and the statements alone.
-PyObject* WalkedFunction::call_with_memo(Engine& e, PyObject* const* args, size_t n, const MemoFound& found) {
+PyObject* WalkedFunction::call_with_memo(Engine& e, int64_t start, PyObject* const* args, size_t n,
+                                         const MemoFound& found) {
   const WalkPayoff::Way way = payoff.memos.turn();
-  if (way == WalkPayoff::walked) return timed(e, payoff.memos, args, n, found);
+  if (way == WalkPayoff::walked) return timed(e, payoff.memos, start, args, n, found);
   if (way != WalkPayoff::kWays) return run_statements(e, payoff.memos, way);
   const WalkPayoff::Verdict verdict = payoff.memos.judge_memos();
   if (verdict == WalkPayoff::won) memos.approve();
@@ -141,13 +146,12 @@ PyObject* WalkedFunction::run_statements(Engine& e, WalkPayoff& times, WalkPayof
   return nullptr;
 }
 
-PyObject* WalkedFunction::timed(Engine& e, WalkPayoff& times, PyObject* const* args, size_t n,
+PyObject* WalkedFunction::timed(Engine& e, WalkPayoff& times, int64_t start, PyObject* const* args, size_t n,
                                 const MemoFound& found) {
   const uint32_t size = e.graph.size();
-  const int64_t start = thread_clock();
   PyObject* made = walk(args, n, found, !found.memo);
   if (made)
-    times.add(WalkPayoff::walked, static_cast<double>(elapsed_since(start) + tuning::kAroundWalk),
+    times.add(WalkPayoff::walked, static_cast<double>(elapsed_since(start) + around(tuning::kAroundWalk)),
               e.graph.size() - size);
   return made;
 }

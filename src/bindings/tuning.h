@@ -29,10 +29,13 @@ inline constexpr uint32_t kPlainRuns = 32;
 // Guess: as above.
 inline constexpr uint64_t kRevalidateWalks = 1024;
 // Memos of walks: bytes of all of them; items of a list that tell one from another, and the length up to
-// which a list is compared as a whole; keys of walks that were made once, in a function whose memos have not
-// been timed, and later; and memos until they are timed. Guesses: 10,000 trees of 40 nodes take 128 MB.
+// which a list is compared as a whole; and keys of walks that were made once, in a function that has few
+// memos, and later. Guesses: 10,000 trees of 40 nodes take 128 MB.
 inline constexpr size_t kMemoBytes = 128 << 20, kMemoKeys = 1 << 15, kFirstMemoKeys = 1 << 12;
+// Memos of a function that has few. Calls, nearly all of which must be replays before they are timed; and
+// replays after which they are timed in any case. Guesses.
 inline constexpr size_t kMemosTimed = 256;
+inline constexpr uint64_t kMemoPatience = 1 << 12;
 inline constexpr ptrdiff_t kMemoItems = 32;
 // Lists inside one another that a memo makes. Guess.
 inline constexpr int kMemoNesting = 8;
@@ -48,10 +51,9 @@ inline constexpr uint64_t kMemoFailures = 64;
 // 128,000 calls leave: with hardly more room, some places are full and keys come again unnoticed. Guesses.
 inline constexpr uint32_t kMemoSample = 64, kIdleSamples = 96, kKeysPerSample = 32;
 inline constexpr size_t kSampledKeys = 1 << 13;
-// The part of the time of other ways that replays of memos may take in their trials, two of them where it is
-// not clear after one. The statements take longer there than they do without interruption: replays that take
-// 0.9 of their time in a trial lose 5 % later.
-inline constexpr double kMemoGain = 0.85, kClearMemoGain = 0.8;
+// The part of the time of other ways that walks and replays may take in their trials; and those at which one
+// trial is enough, to win or to lose.
+inline constexpr double kLeastGain = 0.95, kClearGain = 0.88, kClearLoss = 1.25;
 // Calls inside one another that are recorded by one call: 1 KB of the stack each. Guess: trees of sentences
 // have 50 levels.
 inline constexpr int kWalkDepth = 250;
@@ -71,19 +73,20 @@ inline constexpr size_t kWalkResults = 1 << 22, kWalkWork = 1 << 20;
 // times as many; and how many turns each way of running has, after those in which Python optimises the
 // statements. Guesses.
 inline constexpr uint64_t kFirstTrial = 128, kTrialGrowth = 4;
-inline constexpr uint32_t kTrialWarmUp = 1, kTrialRounds = 3;
-// Calls and nodes until a turn ends, and those at its beginning that do not count. Measured: replays of 10
-// nodes take 0.85 of the statements' time in turns of 4 calls, 0.94 in turns of 16, 1.05 later; those of 140
-// nodes 0.93, 0.82 and 0.6.
-inline constexpr uint32_t kTrialCalls = 16, kTrialNodes = 2048, kColdCalls = 1, kColdNodes = 64;
+inline constexpr uint32_t kTrialWarmUp = 1, kTrialRounds = 2;
+// Calls and nodes until a turn ends. Measured: replays of a transition parser take 1.1 of the statements'
+// time in turns of 16 calls, 0.85 in those of 48, 0.75 in those of 128, and 0.7 where there are none.
+inline constexpr uint32_t kTrialCalls = 64, kTrialNodes = 1 << 13;
 // Regions and functions asked in a timed run of statements, after which it does not count. Guess.
 inline constexpr uint32_t kTimedCallsInside = 1 << 12;
 // Calls that were refused until a function that was never recorded by one call is given up; the second: while
 // regions still learn. Guesses.
 inline constexpr uint64_t kRefusedWalks = 9, kLearningWalks = 1024;
-// Nanoseconds that the code around a walk takes, and that around a region whose statements run. Measured on
-// Python 3.11.
-inline constexpr int64_t kAroundWalk = 50, kAroundRestingRegion = 160;
+// Nanoseconds that the code around a walk takes, that around a region whose statements run, and that of a
+// function which is asked for a walk first, and runs. Measured on Python 3.11, on a machine on which
+// resting_region() of hints/call_cost.py gives kMeasuredRegion; the last, and this, are guesses.
+inline constexpr double kMeasuredRegion = 150;
+inline constexpr int64_t kAroundWalk = 50, kAroundRestingRegion = 160, kAroundAskedFunction = 130;
 // Levels that Python may use inside the innermost call: near its limit the statements run. Guess.
 inline constexpr int kWalkMargin = 40;
 // Calls that run as they are written after one that could not be recorded, which doubles with each: trying

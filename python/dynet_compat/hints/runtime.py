@@ -177,8 +177,11 @@ class Active:
         self, path: str, module: types.ModuleType, data: bytes, own: list[types.FunctionType]
     ) -> None:
         from . import coverage
+        from .call_cost import resting_region
         from .rewrite import patch
 
+        if not self.rewritten:
+            _core._set_region_cost(resting_region())
         loops = [(m.record, m) for m in self.loops.get(path, ())]
         try:
             rewritten = patch.rewrite_module(module, data, self.wanted.get(path), loops, own, True)
