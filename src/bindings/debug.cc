@@ -2,6 +2,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "bindings/call_cost.h"
@@ -78,7 +79,9 @@ void add_debug(pb::module_& m) {
         if (level || this_thread) engine().executor.profiling = level;
       },
       "level"_a);
-  m.def("_set_region_cost", [](double ns) { call_cost_scale = ns / tuning::kMeasuredRegion; }, "ns"_a);
+  m.def(
+      "_set_region_cost",
+      [](double ns) { call_cost_scale = std::clamp(ns / tuning::kMeasuredRegion, 0.125, 8.); }, "ns"_a);
   m.def("_time_walks", [](bool by_trials) { WalkPayoff::trials = by_trials; }, "by_trials"_a);
   m.def("_memo_memory", [] { return pb::make_tuple(memo_memory.bytes, n_shared_traces()); });
   m.def("_limit_memos", [](size_t bytes) { return std::exchange(memo_memory.most, bytes); }, "bytes"_a);

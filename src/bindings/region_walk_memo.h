@@ -200,6 +200,7 @@ class MemoTable {
   void count_misfit(WalkMemo* memo);
   void count_replay() { ++replays_; }
   uint64_t replays() const { return replays_; }
+  bool is_steady() const { return steady_; }  // were nearly all calls replays lately?
   bool is_to_be_timed() const { return steady_ && !approved_ && WalkPayoff::trials; }
   void approve() { approved_ = true; }
   bool is_off() const { return off_; }

@@ -47,7 +47,7 @@ void TimedStatements::leave(const void* function, WalkPayoff& payoff) {
   if (function != function_ || !is_on() || --inside_ > 0) return;
   const int64_t others =
       around(tuning::kAroundRestingRegion * rested_ + tuning::kAroundAskedFunction * asked_);
-  const auto ns = static_cast<double>(elapsed_since(start_) - others);
+  const auto ns = static_cast<double>(std::max<int64_t>(elapsed_since(start_) - others, 1));
   if (engine_->timing.flushes == flushes_)
     payoff.add(alone_ ? WalkPayoff::alone : WalkPayoff::with_regions, ns, engine_->graph.size() - size_);
   function_ = nullptr;
@@ -107,7 +107,7 @@ bool WalkPayoff::decide(uint64_t walks) {
 
 WalkPayoff::Verdict WalkPayoff::judge_memos() {
   const double part = part_of_others();
-  if (std::isnan(part)) return unknown;
+  if (std::isnan(part)) return ++untimed_ > tuning::kTrialRounds ? won : unknown;
   const bool wins = part < tuning::kLeastGain, clear = part < tuning::kClearGain || part > tuning::kClearLoss;
   return ++(wins ? won_ : lost_) < 2 && !clear ? unknown : wins ? won : lost;
 }

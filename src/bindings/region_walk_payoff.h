@@ -27,7 +27,7 @@ class WalkPayoff {
   // Ends the trial. True: walks have lost, clearly or not for the first time.
   bool decide(uint64_t walks);
   // Ends the trial of memos, whose replays stand for the walks. Have they won or lost clearly, or twice? None
-  // of these: begin again.
+  // of these: begin again. They have won, too, where the statements cannot be timed.
   enum Verdict : uint8_t { unknown, won, lost };
   Verdict judge_memos();
 
@@ -42,7 +42,7 @@ class WalkPayoff {
   uint64_t next_ = tuning::kFirstTrial;  // number of walks
   uint32_t turns_ = 0;                   // of the trial, in each of which calls run in the same way
   uint32_t calls_ = 0, nodes_ = 0;       // of the turn
-  uint32_t lost_ = 0, won_ = 0;
+  uint32_t lost_ = 0, won_ = 0, untimed_ = 0;
   std::array<std::vector<Run>, kWays> runs_;  // of the trial
 };
 

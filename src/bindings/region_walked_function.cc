@@ -92,7 +92,8 @@ PyObject* WalkedFunction::call_outermost(Engine* e, PyObject* const* args, size_
   const bool alone = e && e->graph.instances.current() == Instances::kOutside;
   // Looking at the arguments is part of what walks and replays take.
   const bool walks_on_trial = alone && !only_memos && payoff.walks.is_trial(counts.walks);
-  const int64_t start = walks_on_trial || memos.is_to_be_timed() ? thread_clock() : 0;
+  const bool timed = memos.is_steady() ? memos.is_to_be_timed() : walks_on_trial;
+  const int64_t start = timed ? thread_clock() : 0;
   MemoFound found = alone ? memos.look(args, n, only_memos) : MemoFound();
   if (found.memo && !found.reviews && start && memos.is_to_be_timed() && !timed_statements.is_on())
     return call_with_memo(*e, start, args, n, found);
@@ -100,7 +101,7 @@ PyObject* WalkedFunction::call_outermost(Engine* e, PyObject* const* args, size_
   if (only_memos && memos.is_off()) give_up("it takes longer than the statements");
   if (rests || *off || (only_memos && !found.writes)) return nullptr;
   const bool trial_now = walks_on_trial && !timed_statements.is_on();
-  return trial_now ? call_in_trial(*e, start, args, n) : walk(args, n, found);
+  return trial_now ? call_in_trial(*e, start ? start : thread_clock(), args, n) : walk(args, n, found);
 }
 
 // Is it a call in the statements of another one, which would have been remembered as a whole?

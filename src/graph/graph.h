@@ -164,6 +164,7 @@ class Graph : public Generations {
   uint32_t dim_number(NodeId id) const { return signatures_.brief(nodes_[id].sig).dim; }
   const NodeId* args(NodeId id) const { return arg_pool_.data() + nodes_[id].args; }
   const NodeId* arg_pool() const { return arg_pool_.data(); }
+  uint32_t n_arguments() const { return static_cast<uint32_t>(arg_pool_.size()); }  // in the pool
   Ids ids(NodeId id) const;
   uint32_t* mutable_ids(NodeId id);
   // The node whose memory a view shares.

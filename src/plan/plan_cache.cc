@@ -24,7 +24,7 @@ uint64_t hash_of(const std::vector<uint64_t>& words) {
 
 }  // namespace
 
-size_t PlanCache::Entry::bytes() const {
+size_t PlanCache::CachedPlan::bytes() const {
   return sizeof *this + bytes_in(structure) + bytes_in(offsets) + bytes_in(plan.launches) +
          bytes_in(plan.operands) + bytes_in(plan.nodes) + bytes_in(plan.index) + bytes_in(plan.starts) +
          bytes_in(plan.launch_of) + bytes_in(plan.stages);
@@ -43,6 +43,7 @@ void PlanCache::describe(Graph& graph, std::span<const NodeId> roots) {
   const uint32_t n = graph.size();
   const BucketTable& buckets = graph.buckets();
   s.push_back(both(n, buckets.size()));
+  s.push_back(both(graph.n_arguments(), roots.size()));
   s.push_back(static_cast<uint64_t>(graph.values_arena.top()));
   s.push_back(static_cast<uint64_t>(graph.values_arena.far()));
   for (const NodeId root : roots) s.push_back(root);
@@ -51,34 +52,33 @@ void PlanCache::describe(Graph& graph, std::span<const NodeId> roots) {
     s.push_back(graph.sites().phase(buckets[b].site));
   }
   const size_t first = s.size();
-  s.resize(first + 2 * size_t{n});
+  s.resize(first + 3 * size_t{n});
   uint64_t* to = s.data() + first;
   const Node* const nodes = graph.nodes();
   const int64_t* const offsets = graph.offsets();
-  size_t args = 0;
   for (uint32_t i = 0; i < n; ++i) {
     const Node& node = nodes[i];
     const bool leaf = node.flags & Node::leaf;
     const uint32_t at = leaf ? static_cast<uint32_t>(offsets[i]) : node.flags & Node::view ? node.aux : 0;
     *to++ = both(node.sig, leaf ? 0 : node.bucket);
-    *to++ = both(node.flags | uint32_t{node.value_number != 0} << 8 | node.n_args << 9, at);
-    args += node.n_args;
+    *to++ = both(node.flags | uint32_t{node.value_number != 0} << 8, at);
+    *to++ = both(node.args, node.n_args);
   }
-  const NodeId* const pool = graph.arg_pool();
-  for (size_t i = 0; i < args; i += 2) s.push_back(both(pool[i], i + 1 < args ? pool[i + 1] : 0));
+  const NodeId* const pool = graph.arg_pool();  // all of it: nodes that are merged have more than n_args
+  const uint32_t args = graph.n_arguments();
+  for (uint32_t i = 0; i < args; i += 2) s.push_back(both(pool[i], i + 1 < args ? pool[i + 1] : 0));
 }
 
-// Is the graph not looked at? Where few plans were of use, others may be: those are of another time.
+// Is the graph not looked at? Where few plans were of use, or there is no room for more, others may be of
+// more use than those of another time.
 bool PlanCache::rests() {
   if (rest_ > 0) return --rest_ > 0;
   if (++looks_ < tuning::kPlanLooks) return false;
   const bool few = found_ < looks_ / tuning::kPlanShare;
   looks_ = found_ = 0;
+  if (few || bytes_ > tuning::kPlanBytes) clear();
   if (!few) next_rest_ = tuning::kPlanLooks;
-  if (!few || !entries_.empty()) {
-    if (few) clear();
-    return false;
-  }
+  if (!std::exchange(few_, few) || !few) return false;
   rest_ = next_rest_;
   next_rest_ = std::min(2 * next_rest_, tuning::kMostPlanRest);
   return true;
@@ -86,7 +86,8 @@ bool PlanCache::rests() {
 
 bool PlanCache::restore(Graph& graph, std::span<const NodeId> roots, uint32_t count, Plan* plan) {
   keeps_ = false;
-  if (count < tuning::kFewestCached || graph.size() > tuning::kMostCached || rests()) return false;
+  const bool small = graph.size() <= tuning::kMostCached && graph.n_arguments() <= 4 * tuning::kMostCached;
+  if (count < tuning::kFewestCached || !small || rests()) return false;
   describe(graph, roots);
   hash_ = hash_of(structure_);
   const auto at = entries_.find(hash_);
@@ -96,7 +97,7 @@ bool PlanCache::restore(Graph& graph, std::span<const NodeId> roots, uint32_t co
     epoch_ = graph.epoch();
     return false;
   }
-  const Entry& e = at->second;
+  const CachedPlan& e = at->second;
   if (e.structure != structure_) return false;
   ++hits_;
   ++found_;
@@ -109,11 +110,11 @@ bool PlanCache::restore(Graph& graph, std::span<const NodeId> roots, uint32_t co
 void PlanCache::keep(Graph& graph, const Plan& plan) {
   if (!keeps_ || graph.epoch() != epoch_ || bytes_ > tuning::kPlanBytes) return;
   const int64_t* const offsets = graph.offsets();
-  Entry entry{structure_,
-              {offsets, offsets + graph.size()},
-              plan,
-              graph.values_arena.top(),
-              graph.values_arena.far()};
+  CachedPlan entry{structure_,
+                   {offsets, offsets + graph.size()},
+                   plan,
+                   graph.values_arena.top(),
+                   graph.values_arena.far()};
   bytes_ += entry.bytes();
   entries_.emplace(hash_, std::move(entry));
 }

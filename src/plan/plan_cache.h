@@ -28,7 +28,7 @@ class PlanCache {
   uint64_t hits() const { return hits_; }
 
  private:
-  struct Entry {
+  struct CachedPlan {
     std::vector<uint64_t> structure;
     std::vector<int64_t> offsets;
     Plan plan;
@@ -42,11 +42,12 @@ class PlanCache {
   uint64_t hash_ = 0;                // of that
   bool keeps_ = false;               // should its plan be kept?
   uint32_t epoch_ = 0;               // of its buckets
-  std::unordered_map<uint64_t, Entry> entries_;
+  std::unordered_map<uint64_t, CachedPlan> entries_;
   std::vector<uint64_t> seen_;  // hashes of structures, some of those that came lately
   size_t bytes_ = 0;            // of all entries
   uint64_t hits_ = 0;
   // Where structures hardly ever come again, graphs are not looked at for a while, which doubles each time.
+  bool few_ = false;  // came again in the last window
   uint32_t looks_ = 0, found_ = 0, rest_ = 0, next_rest_ = tuning::kPlanLooks;
 };
 

@@ -44,7 +44,7 @@ void Planner::make_plan(Scheduler scheduler, uint32_t first) {
   if (buckets) open_buckets(scheduler_.order());
   else open_groups(scheduler);
   if (buckets) writer_.fill(selection_, [](const Node& n, uint32_t) { return n.bucket; });
-  else writer_.fill(selection_, [this](const Node&, uint32_t i) { return group_of_[i]; });
+  else writer_.fill(selection_, [this](const Node&, uint32_t i) { return grouping_.of[i]; });
   graph_.mark_allocated(selection_.all_pending());
   for (uint32_t i = first + copies; i < plan.launches.size(); ++i)
     operands_.resolve(plan.launches[i], writer_.args_begin(i));
@@ -80,27 +80,27 @@ void Planner::open_buckets(const BucketOrder& order) {
   }
 }
 
-// One share per group; group_of_ says which group a selected node belongs to.
+// One share per group; grouping_.of says which group a selected node belongs to.
 void Planner::open_groups(Scheduler scheduler) {
   const std::vector<NodeId> nodes = selection_.nodes();
-  groups_.clear();
-  if (scheduler == Scheduler::depth) schedule_by_depth(graph_, nodes, groups_);
-  else if (scheduler == Scheduler::agenda) schedule_by_agenda(graph_, nodes, groups_);
-  else schedule_one_by_one(nodes, groups_);
-  group_of_.resize(nodes.size());
-  writer_.cursors.resize(groups_.size());
-  std::vector<BucketStats> stats(groups_.size());
-  for (uint32_t g = 0; g < groups_.size(); ++g) {
+  grouping_.groups.clear();
+  if (scheduler == Scheduler::depth) schedule_by_depth(graph_, nodes, grouping_.groups);
+  else if (scheduler == Scheduler::agenda) schedule_by_agenda(graph_, nodes, grouping_.groups);
+  else schedule_one_by_one(nodes, grouping_.groups);
+  grouping_.of.resize(nodes.size());
+  writer_.cursors.resize(grouping_.groups.size());
+  std::vector<BucketStats> stats(grouping_.groups.size());
+  for (uint32_t g = 0; g < grouping_.groups.size(); ++g) {
     BucketStats& all = stats[g];
-    for (uint32_t i = groups_.begin[g]; i < groups_.begin[g + 1]; ++i) {
-      const NodeId id = groups_.nodes[i];
+    for (uint32_t i = grouping_.groups.begin[g]; i < grouping_.groups.begin[g + 1]; ++i) {
+      const NodeId id = grouping_.groups.nodes[i];
       all.add(graph_.node(id).sig, graph_.sig(id).size);
       const auto at = nodes[i] == id ? nodes.begin() + i : std::lower_bound(nodes.begin(), nodes.end(), id);
-      group_of_[static_cast<size_t>(at - nodes.begin())] = g;
+      grouping_.of[static_cast<size_t>(at - nodes.begin())] = g;
     }
   }
   const bool pairs = pair_losses && scheduler == Scheduler::bucket;
-  for (uint32_t g = 0; g < groups_.size(); ++g)
+  for (uint32_t g = 0; g < grouping_.groups.size(); ++g)
     writer_.cursors[g] = writer_.open(stats[g], pairs && pairs_.may_pair(stats[g], stats, std::identity()));
 }
 
@@ -112,12 +112,12 @@ Planner::Counts Planner::count(NodeId root) {
   c.nodes = static_cast<uint32_t>(nodes.size());
   if (!nodes.empty()) {
     c.bucket = scheduler_.count_launches();
-    groups_.clear();
-    schedule_by_depth(graph_, nodes, groups_);
-    c.depth = groups_.size();
-    groups_.clear();
-    schedule_by_agenda(graph_, nodes, groups_);
-    c.agenda = groups_.size();
+    grouping_.groups.clear();
+    schedule_by_depth(graph_, nodes, grouping_.groups);
+    c.depth = grouping_.groups.size();
+    grouping_.groups.clear();
+    schedule_by_agenda(graph_, nodes, grouping_.groups);
+    c.agenda = grouping_.groups.size();
     c.lower_bound = launch_lower_bound(graph_, nodes);
   }
   selection_.discard();

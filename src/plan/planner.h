@@ -70,8 +70,11 @@ class Planner {
   };
   SingleRoot single_root_;
 
-  Groups groups_;
-  std::vector<uint32_t> group_of_;  // selected node -> group
+  struct Grouping {
+    Groups groups;
+    std::vector<uint32_t> of;  // selected node -> group
+  };
+  Grouping grouping_;  // of the schedulers to compare with
 };
 
 }  // namespace dyc

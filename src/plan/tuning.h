@@ -25,8 +25,9 @@ constexpr uint32_t kMostListBuckets =
     4096;  // buckets: beyond it ancestor sets cost more than they save (n^2 bits)
 
 // ---- plans of graphs that come again (plan/plan_cache.h)
-constexpr uint32_t kFewestCached = 8;        // planned nodes: fewer are planned as fast
-constexpr uint32_t kMostCached = 2048;       // nodes of the graph: larger ones hardly come again
+constexpr uint32_t kFewestCached = 8;  // planned nodes: fewer are planned as fast
+constexpr uint32_t kMostCached =
+    2048;  // nodes of the graph, and a quarter of its arguments: larger ones hardly come again
 constexpr size_t kPlanBytes = 32 << 20;      // of all plans that are kept
 constexpr size_t kSeenStructures = 1 << 13;  // a power of two
 constexpr uint32_t kPlanLooks = 1 << 14;     // graphs until it is asked how many were found,

@@ -210,3 +210,85 @@ def test_launches_are_those_of_a_new_plan(dy: Any, copied: Callable) -> None:
         after = dy._core.timing()
         counts.append([after[k] - before[k] for k in ("launches", "planned_nodes", "flushes")])
     assert n == 1 and counts[1:] == counts[1:2] * 4, counts
+
+
+def test_graphs_that_differ_in_one_argument(dy: Any) -> None:
+    """Where equal expressions are one node, which keeps the arguments of all."""
+    net = Net(dy)
+
+    def value(i: int) -> float:
+        dy.renew_cg()
+        states = [dy.tanh(net.W * dy.inputVector([k, 1.0, 2.0]) + dy.tanh(net.b)) for k in range(6)]
+        return dy.dot_product(states[i], dy.esum(states)).value()
+
+    want = [value(i) for i in range(6)]
+    assert len(set(want)) == 6, want
+    for _ in range(4):
+        assert [value(i) for i in range(6)] == want
+
+
+KINDS = ("tanh", "sum", "cmult", "affine", "esum", "lookup", "constant")
+
+
+def random_steps(rng: np.random.RandomState, n: int) -> list[tuple[str, list[int]]]:
+    """Each an op, and the steps before it that it reads, or a number."""
+    steps: list[tuple[str, list[int]]] = [("lookup", [0]), ("constant", [0])]
+    while len(steps) < n:
+        kind = KINDS[rng.randint(len(KINDS))]
+        width = {"sum": 2, "cmult": 2, "esum": rng.randint(1, 6)}.get(kind, 1)
+        most = 4 if kind == "lookup" else 3 if kind == "constant" else len(steps)
+        steps.append((kind, [int(i) for i in rng.randint(max(0, most - 9), most, size=width)]))
+    return steps
+
+
+def another(rng: np.random.RandomState, steps: list[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:
+    """The same ops, one of which reads something else."""
+    at = int(rng.randint(2, len(steps)))
+    kind, read = steps[at]
+    most = 4 if kind == "lookup" else 3 if kind == "constant" else at
+    changed = list(read)
+    changed[rng.randint(len(read))] = int(rng.randint(most))
+    return [*steps[:at], (kind, changed), *steps[at + 1 :]]
+
+
+def outcome(net: Net, steps: list[tuple[str, list[int]]], batched: bool) -> list[np.ndarray]:
+    dy = net.dy
+    dy.renew_cg(autobatching=batched)
+    made: list[Any] = []
+    for kind, read in steps:
+        x = [made[i] for i in read] if kind not in ("lookup", "constant") else []
+        if kind == "lookup":
+            made.append(net.E[read[0]])
+        elif kind == "constant":  # equal ones are one node
+            made.append(dy.tanh(net.b) * float(1 + read[0]))
+        elif kind == "affine":
+            made.append(dy.tanh(dy.affine_transform([net.b, net.W, x[0]])))
+        elif kind == "esum":
+            made.append(dy.tanh(dy.esum(x)))
+        else:
+            made.append(x[0] + x[1] if kind == "sum" else getattr(dy, kind)(*x))
+    loss = dy.squared_norm(made[-1]) + dy.squared_norm(made[len(made) // 2])
+    found = [np.asarray(loss.value())]
+    loss.backward()
+    for p in (net.W, net.b, net.E):
+        found.append(p.grad_as_array().copy())
+        p.scale_gradient(0)
+    return found
+
+
+@pytest.mark.parametrize("size", [9, 16, 40])
+def test_random_graphs_that_nearly_agree(dy: Any, copied: Callable, size: int) -> None:
+    net, hits = Net(dy), 0
+    for seed in range(40):
+        rng = np.random.RandomState(1000 * size + seed)
+        graphs = [random_steps(rng, size)]
+        for _ in range(6):
+            graphs.append(another(rng, graphs[rng.randint(len(graphs))]))
+        want = [outcome(net, steps, batched=False) for steps in graphs]
+        for _ in range(3):
+            for i in rng.permutation(len(graphs)):
+                got, n = copied(lambda steps=graphs[i]: outcome(net, steps, batched=True))
+                hits += n
+                for a, b in zip(got, want[i]):
+                    assert np.allclose(a, b, rtol=1e-4, atol=1e-5), f"seed {seed}, copied {n}: {graphs[i]}"
+    assert hits > 100, hits
