@@ -64,10 +64,9 @@ MemoFound MemoTable::look(PyObject* const* args, size_t n, bool sparsely) {
     turn_off();
     return found;
   }
-  if (looks_ % tuning::kMemosTimed == 0) {  // at the end of a window
+  if (looks_ % tuning::kFewMemos == 0) {  // at the end of a window
     const uint64_t part = found_ - found_before_;
-    steady_ =
-        steady_ || part > tuning::kMemosTimed - tuning::kMemosTimed / 8 || found_ > tuning::kMemoPatience;
+    steady_ = steady_ || part > tuning::kFewMemos - tuning::kFewMemos / 8 || found_ > tuning::kMemoPatience;
     found_before_ = found_;
   }
   const auto at = memos_.find(found.key);
@@ -85,7 +84,7 @@ MemoFound MemoTable::look(PyObject* const* args, size_t n, bool sparsely) {
 
 bool MemoTable::wants(uint64_t key) {
   if (memo_memory.is_spent()) return false;
-  const bool few = memos_.size() < tuning::kMemosTimed;
+  const bool few = memos_.size() < tuning::kFewMemos;
   return repeats_ || seen_.find_or_add(key, few ? tuning::kFirstMemoKeys : tuning::kMemoKeys);
 }
 
@@ -136,7 +135,7 @@ void MemoTable::count_misfit(WalkMemo* memo) {
   ++memo->failures;
   ++memo->misfits;
   // All memos may misfit once: when a region was given up as too slow, say.
-  const uint64_t allowed = 2 * tuning::kMemosTimed + tuning::kMemoFailures;
+  const uint64_t allowed = 2 * tuning::kFewMemos + tuning::kMemoFailures;
   if (2 * ++misfits_ > allowed + found_) turn_off();
 }
 

@@ -107,7 +107,7 @@ bool WalkPayoff::decide(uint64_t walks) {
 
 WalkPayoff::Verdict WalkPayoff::judge_memos() {
   const double part = part_of_others();
-  if (std::isnan(part)) return ++untimed_ > tuning::kTrialRounds ? won : unknown;
+  if (std::isnan(part)) return ++untimed_ == tuning::kUntimedTrials ? won : unknown;
   const bool wins = part < tuning::kLeastGain, clear = part < tuning::kClearGain || part > tuning::kClearLoss;
   return ++(wins ? won_ : lost_) < 2 && !clear ? unknown : wins ? won : lost;
 }

@@ -92,8 +92,8 @@ PyObject* WalkedFunction::call_outermost(Engine* e, PyObject* const* args, size_
   const bool alone = e && e->graph.instances.current() == Instances::kOutside;
   // Looking at the arguments is part of what walks and replays take.
   const bool walks_on_trial = alone && !only_memos && payoff.walks.is_trial(counts.walks);
-  const bool timed = memos.is_steady() ? memos.is_to_be_timed() : walks_on_trial;
-  const int64_t start = timed ? thread_clock() : 0;
+  const bool may_be_timed = memos.is_steady() ? memos.is_to_be_timed() : walks_on_trial;
+  const int64_t start = may_be_timed ? thread_clock() : 0;
   MemoFound found = alone ? memos.look(args, n, only_memos) : MemoFound();
   if (found.memo && !found.reviews && start && memos.is_to_be_timed() && !timed_statements.is_on())
     return call_with_memo(*e, start, args, n, found);

@@ -32,9 +32,9 @@ inline constexpr uint64_t kRevalidateWalks = 1024;
 // which a list is compared as a whole; and keys of walks that were made once, in a function that has few
 // memos, and later. Guesses: 10,000 trees of 40 nodes take 128 MB.
 inline constexpr size_t kMemoBytes = 128 << 20, kMemoKeys = 1 << 15, kFirstMemoKeys = 1 << 12;
-// Memos of a function that has few. Calls, nearly all of which must be replays before they are timed; and
-// replays after which they are timed in any case. Guesses.
-inline constexpr size_t kMemosTimed = 256;
+// Memos below which a function has few; of as many calls nearly all must be replays before these are timed.
+// And replays after which they are timed in any case. Guesses.
+inline constexpr size_t kFewMemos = 256;
 inline constexpr uint64_t kMemoPatience = 1 << 12;
 inline constexpr ptrdiff_t kMemoItems = 32;
 // Lists inside one another that a memo makes. Guess.
@@ -74,6 +74,8 @@ inline constexpr size_t kWalkResults = 1 << 22, kWalkWork = 1 << 20;
 // statements. Guesses.
 inline constexpr uint64_t kFirstTrial = 128, kTrialGrowth = 4;
 inline constexpr uint32_t kTrialWarmUp = 1, kTrialRounds = 2;
+// Trials in which the statements could not be timed until there are no more. Guess.
+inline constexpr uint32_t kUntimedTrials = 3;
 // Calls and nodes until a turn ends. Measured: replays of a transition parser take 1.1 of the statements'
 // time in turns of 16 calls, 0.85 in those of 48, 0.75 in those of 128, and 0.7 where there are none.
 inline constexpr uint32_t kTrialCalls = 64, kTrialNodes = 1 << 13;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/vectors.h"
 #include "graph/graph.h"
 
 namespace dyc {
@@ -81,6 +82,10 @@ struct Plan {
     starts.clear();
     stages.clear();
     launch_of.clear();
+  }
+  size_t bytes() const {
+    return bytes_in(launches) + bytes_in(operands) + bytes_in(nodes) + bytes_in(index) + bytes_in(starts) +
+           bytes_in(launch_of) + bytes_in(stages);
   }
   PlanMark mark() const {
     return {launches.size(), operands.size(), nodes.size(), index.size(), starts.size(), stages.size()};

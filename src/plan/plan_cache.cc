@@ -25,9 +25,7 @@ uint64_t hash_of(const std::vector<uint64_t>& words) {
 }  // namespace
 
 size_t PlanCache::CachedPlan::bytes() const {
-  return sizeof *this + bytes_in(structure) + bytes_in(offsets) + bytes_in(plan.launches) +
-         bytes_in(plan.operands) + bytes_in(plan.nodes) + bytes_in(plan.index) + bytes_in(plan.starts) +
-         bytes_in(plan.launch_of) + bytes_in(plan.stages);
+  return sizeof *this + bytes_in(structure) + bytes_in(offsets) + plan.bytes();
 }
 
 void PlanCache::clear() {

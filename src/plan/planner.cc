@@ -27,11 +27,11 @@ void Planner::plan_roots(std::span<const NodeId> roots, Scheduler scheduler, boo
   const bool cached = scheduler == Scheduler::bucket && first == 0 && !everything;
   if (cached && cache_.restore(graph_, roots, selection_.count(), &plan)) {
     selection_.clear_marks();
-    graph_.mark_allocated(selection_.all_pending());
   } else {
     make_plan(scheduler, first);
     if (cached) cache_.keep(graph_, plan);
   }
+  graph_.mark_allocated(selection_.all_pending());
   single_root_ = {single ? roots[0] : kNone, static_cast<uint32_t>(plan.launches.size())};
 }
 
@@ -45,7 +45,6 @@ void Planner::make_plan(Scheduler scheduler, uint32_t first) {
   else open_groups(scheduler);
   if (buckets) writer_.fill(selection_, [](const Node& n, uint32_t) { return n.bucket; });
   else writer_.fill(selection_, [this](const Node&, uint32_t i) { return grouping_.of[i]; });
-  graph_.mark_allocated(selection_.all_pending());
   for (uint32_t i = first + copies; i < plan.launches.size(); ++i)
     operands_.resolve(plan.launches[i], writer_.args_begin(i));
   operands_.insert_copies(selection_);
