@@ -6,6 +6,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
+from support.in_thread import with_new_graph
 from support.programs import PATTERNS, Models, Outcome, Program, run
 from support.subject import IS_REFERENCE
 
@@ -36,6 +37,7 @@ def assert_same(program: Program, got: Outcome, want: Outcome) -> None:
 
 @pytest.mark.parametrize("random", [False, True])
 @pytest.mark.parametrize("pattern", PATTERNS)
+@with_new_graph
 def test_random_graphs(dy: Any, copied: Callable, pattern: str, random: bool) -> None:
     models, hits = Models(dy), 0
     programs = [Program(seed, 60, pattern, random=random) for seed in range(12)]
@@ -81,6 +83,7 @@ class Net:
         return [value, *grads]
 
 
+@with_new_graph
 def test_other_words_of_one_length(dy: Any, copied: Callable) -> None:
     net = Net(dy)
     sentences = [[0, 1, 2, 3], [3, 3, 0, 1], [2, 0, 2, 0], [1, 1, 1, 1], [0, 3, 2, 1]]
@@ -91,6 +94,7 @@ def test_other_words_of_one_length(dy: Any, copied: Callable) -> None:
     assert n >= 4  # equal lookups are one node in some of them
 
 
+@with_new_graph
 def test_what_the_root_does_not_need_is_computed_later(dy: Any, copied: Callable) -> None:
     net = Net(dy)
 
@@ -107,6 +111,7 @@ def test_what_the_root_does_not_need_is_computed_later(dy: Any, copied: Callable
         assert got == want
 
 
+@with_new_graph
 def test_another_root(dy: Any, copied: Callable) -> None:
     net = Net(dy)
 
@@ -124,6 +129,7 @@ def test_another_root(dy: Any, copied: Callable) -> None:
     assert hits >= 6
 
 
+@with_new_graph
 def test_inputs_that_are_set(dy: Any, copied: Callable) -> None:
     net = Net(dy)
 
@@ -148,6 +154,7 @@ def test_inputs_that_are_set(dy: Any, copied: Callable) -> None:
     assert n == 1
 
 
+@with_new_graph
 def test_constant_parameters(dy: Any, copied: Callable) -> None:
     """Whether a parameter takes a gradient is part of the structure."""
     net = Net(dy)
@@ -186,6 +193,7 @@ def test_reverted_graphs(dy: Any) -> None:
         assert values() == want
 
 
+@with_new_graph
 def test_values_after_new_parameters(dy: Any, copied: Callable) -> None:
     """A plan says where values are, not what they are."""
     numbers, want = (0.25, -0.75), []
@@ -202,6 +210,7 @@ def test_values_after_new_parameters(dy: Any, copied: Callable) -> None:
         assert n == 1 and got == each
 
 
+@with_new_graph
 def test_launches_are_those_of_a_new_plan(dy: Any, copied: Callable) -> None:
     net, counts = Net(dy), []
     for _ in range(5):
@@ -277,6 +286,7 @@ def outcome(net: Net, steps: list[tuple[str, list[int]]], batched: bool) -> list
 
 
 @pytest.mark.parametrize("size", [9, 16, 40])
+@with_new_graph
 def test_random_graphs_that_nearly_agree(dy: Any, copied: Callable, size: int) -> None:
     net, hits = Net(dy), 0
     for seed in range(40):

@@ -8,33 +8,13 @@ import re
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable
 
 import pytest
+from support.in_thread import in_thread
 from support.subject import IS_REFERENCE
 
 pytestmark = pytest.mark.skipif(IS_REFERENCE, reason="DyNet has one graph for all threads")
-
-T = TypeVar("T")
-
-
-def in_thread(work: Callable[[], T]) -> T:
-    """What work() returns, or raises, in a thread of its own."""
-    out: list[Any] = []
-
-    def run() -> None:
-        try:
-            out.append((work(), None))
-        except BaseException as error:  # noqa: BLE001 - handed over
-            out.append((None, error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    result, error = out[0]
-    if error is not None:
-        raise error
-    return result  # type: ignore[no-any-return]
 
 
 def test_graphs_are_apart(dy: Any) -> None:
