@@ -40,6 +40,7 @@ struct WalkNode {
     conditional,  // parts[1] if parts[0] else parts[2]
     arithmetic,   // on numbers, lists or expressions: parts[0] and parts[1] [which of Arithmetic]
     each,         // [parts[2] for parts[0] in parts[1] if parts[3] and ...]
+    text,         // of parts, one after the other
     // A region with arguments parts[0], as statements that assign to targets parts[1] and append to lists
     // parts[2], or as an expression [object; number: the flags below]. Last: the same without the region.
     region,

@@ -51,7 +51,9 @@ void Specialisation::make_constant_indices() {
 
 namespace {
 
+// Of dicts; null: of a dict that was made already.
 bool equal_keys(PyObject* a, PyObject* b) {
+  if (!a || !b) return a == b;
   if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
     if (!is_constant(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;

@@ -351,6 +351,8 @@ WalkValue Walker::evaluate_other(const WalkNode& node, Frame& frame) {
       return evaluate_arithmetic(node, frame);
     case WalkNode::each:
       return collect(node, frame);
+    case WalkNode::text:
+      return join(node, frame);
     case WalkNode::iterator:
       return copy_of(node, frame);
     case WalkNode::region:

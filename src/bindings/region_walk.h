@@ -11,7 +11,7 @@
 // afterwards is what was assigned. Objects of classes of the script are made by the walk, which runs their
 // __init__. Random numbers are drawn as Python draws them (region_walk_draws.h).
 //
-// Walker has 131 methods and 35 fields: one method for each kind of statement and value,
+// Walker has 133 methods and 35 fields: one method for each kind of statement and value,
 // any of which may end the walk, and the vectors that are kept from one walk to the next, so that a walk
 // allocates nothing. Its files: region_walk.cc (statements, calls), region_walk_values.cc (tests, operators,
 // items, attributes), region_walk_ops.cc (single ops, lists), region_walk_states.cc (builders and their
@@ -185,6 +185,8 @@ class Walker {
   WalkValue call_object(PyObject* function, const WalkNode& node, Frame& frame);
   WalkValue call_builtin(PyObject* function, const WalkNode& node, Frame& frame);
   WalkValue sum(WalkValue items);
+  WalkValue attribute_named(WalkValue base, WalkValue name);
+  [[gnu::noinline]] WalkValue join(const WalkNode& node, Frame& frame);
   WalkValue call_plainly(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame);
   WalkValue get_item(WalkValue dict, const WalkNode& node, Frame& frame);
   WalkValue call_function(PyObject* function, WalkValue self, const WalkNode& node, Frame& frame);

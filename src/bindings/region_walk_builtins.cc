@@ -21,7 +21,8 @@ PyObject* builtin(const char* name) {
 }
 
 struct Builtins {
-  PyObject *len = builtin("len"), *isinstance = builtin("isinstance"), *sum = builtin("sum");
+  PyObject *len = builtin("len"), *isinstance = builtin("isinstance"), *sum = builtin("sum"),
+           *getattr = builtin("getattr");
   // Of numbers and text they make numbers and text.
   PyObject* const plain[8] = {builtin("min"),
                               builtin("max"),
@@ -69,6 +70,10 @@ WalkValue Walker::call_builtin(PyObject* function, const WalkNode& node, Frame& 
     return keep_part(PyLong_FromSize_t(length(evaluate(node.parts[1], frame))));
   if (function == reinterpret_cast<PyObject*>(&PyList_Type) && n == 1) return copy_of(node.parts[1], frame);
   if (function == own.sum && n == 1) return sum(evaluate(node.parts[1], frame));
+  if (function == own.getattr && n == 2) {
+    const WalkValue base = evaluate(node.parts[1], frame);
+    return attribute_named(base, evaluate(node.parts[2], frame));
+  }
   if (std::find(std::begin(own.plain), std::end(own.plain), function) != std::end(own.plain))
     return call_plainly(function, {}, node, frame);
   if (function != own.isinstance || n != 2) refuse("a function that does more than record");
@@ -102,6 +107,27 @@ WalkValue Walker::call_plainly(PyObject* function, WalkValue self, const WalkNod
   const WalkValue made = keep_part(PyObject_Vectorcall(function, args, n, nullptr));
   if (!is_plain_value(made.object)) refuse("a function that makes something else than numbers and text");
   return made;
+}
+
+WalkValue Walker::attribute_named(WalkValue base, WalkValue name) {
+  if (!name.object || !PyUnicode_CheckExact(name.object)) refuse("getattr() of a name that is no text");
+  WalkNode read;
+  read.kind = WalkNode::attribute;
+  read.object = Owned(keep(interned(name.object).release()).object);
+  return attribute(read, base);
+}
+
+// Text that is put together of text and whole numbers.
+WalkValue Walker::join(const WalkNode& node, Frame& frame) {
+  static PyObject* const nothing = PyUnicode_FromStringAndSize("", 0);
+  Owned all(nothing);
+  for (const WalkNode& part : node.parts) {
+    PyObject* of = evaluate(part, frame).object;
+    if (!of || !(PyUnicode_CheckExact(of) || PyLong_CheckExact(of))) refuse("text of something else");
+    const Owned text(keep(PyObject_Str(of)).object);
+    all = Owned(keep(PyUnicode_Concat(all.get(), text.get())).object);
+  }
+  return {all.get()};
 }
 
 // sum() of a list, whose items it adds to 0. Of real numbers Python may add them more precisely than one by

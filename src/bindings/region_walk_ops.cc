@@ -238,6 +238,9 @@ WalkValue Walker::arithmetic(uint32_t how, WalkValue a, WalkValue b) {
   if (is_number(a) && (one || is_number(b))) return keep_part(calculate(operation, a.object, b.object));
   if (one ? is_node(a) : (is_node(a) && (is_node(b) || is_number(b))) || (is_number(a) && is_node(b)))
     return record_operation(operation, a, b);
+  const auto is_text = [](WalkValue v) { return v.object && PyUnicode_CheckExact(v.object); };
+  if (operation == WalkNode::add && is_text(a) && is_text(b))
+    return keep_part(PyUnicode_Concat(a.object, b.object));
   const bool list = a.result ? a.result->kind == WalkResult::list : PyList_CheckExact(a.object);
   if (how == operation || !list) return sum_of_lists(operation, a, b);
   if (operation != WalkNode::add) refuse("a list that changes in place");

@@ -207,6 +207,9 @@ class Writer:
                 f"dy.esum([b + w * {a} for b, w in self.pairs.values()])",
                 f"{{k: b + w * {a} for k, (b, w) in self.pairs.items()}}['{r.choice('io')}']",
                 f"[w * {a} for w in self.layers][{r.choice('01')}]",
+                f"{{k: getattr(self, k) * {a} for k in 'WU'}}['{r.choice('WU')}']",
+                f"[w * {a} + {b} for w in (self.W, self.layers[{n} % 2])][{r.choice('01')}]",
+                f"(getattr(self, f'{r.choice('WU')}') * {a})",
                 f"dy.esum([self.gates[k] * {a} * (i + 0.5) for i, k in enumerate(self.gates) if i < 3])",
                 f"({a} * len(self.layers))",
                 f"({a} if len(self.layers) > 2 else {b})",
@@ -298,6 +301,8 @@ class Writer:
             lines += ["g = {k: w * h for k, w in self.gates.items()}; x = g['o']; kept.append(g['i'])"]
             lines += ["kept.append([(w * x, k) for k, w in self.gates.items()])"]
             lines += ["e = self.U.expr(); x = e * x"]
+            lines += ["g = {k: (getattr(self, k) * x, x) for k in 'WU'}; x = g['W'][0]; kept.append(g)"]
+            lines += ["g = [w * x for w in (self.W, self.U)]; g.append(x); kept.append(g); x = g[0]"]
             lines += ["i = n % 2; x = pair[i - 1] + self.layers[i - 1] * x + self.E[i + 2]"]
             lines += ["kept.append([pair[i - 1] + self.E[i + 1] for i in range(2)])"]
             lines += [

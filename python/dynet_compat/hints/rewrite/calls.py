@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from . import derived
+from . import derived, unrolled
 from .code_objects import Place
 from .recording import is_recording_name
 from .scopes import MOST_DEPTH, NotTraceable, Scope, is_private
@@ -64,7 +64,7 @@ def call(region: TracedRegion, e: ast.Call) -> Value:
         state = _state_of(region, e.func.value)
         if state is not None:
             return _state_method(region, state, e)
-    value = derived.call(region, e)
+    value = derived.call(region, e) or unrolled.attribute(region, e)
     if value is not None:
         return value
     called = callee(region, e.func)

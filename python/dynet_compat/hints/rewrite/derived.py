@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from .scopes import NotTraceable
 from .trees import nodes_of
-from .values import ARGUMENT, Constant, Derived, Recorded, RegionSource, Sequence, Value
+from .values import ARGUMENT, DICT, Constant, Derived, Recorded, RegionSource, Sequence, Value
 
 if TYPE_CHECKING:
     from .region import TracedRegion
@@ -24,7 +24,7 @@ _COMPARED: tuple[Any, ...] = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.Gt
 def seldom_changes(region: TracedRegion, v: Value) -> bool:
     """Is the value a constant, or what it is read from no local name?"""
     if isinstance(v, Sequence):
-        return all(seldom_changes(region, item) for item in v.items)
+        return v.kind != DICT and all(seldom_changes(region, item) for item in v.items)
     if not isinstance(v, RegionSource):
         return isinstance(v, (Constant, Derived))
     name = None

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 (
     SLOT, CONSTANT, GLOBAL, ATTRIBUTE, ITEM, SLICE, CALL, TUPLE, LIST, NOT, ALL, ANY, COMPARISON, CONDITIONAL,
-    ARITHMETIC, EACH, REGION, ASSIGNMENT, BRANCH, LOOP, RESULT, EVALUATION, BLOCK, ROWS, WHILE, JUMP, FAILURE,
-) = range(27)  # fmt: skip
+    ARITHMETIC, EACH, TEXT, REGION, ASSIGNMENT, BRANCH, LOOP, RESULT, EVALUATION, BLOCK, ROWS, WHILE, JUMP,
+    FAILURE,
+) = range(28)  # fmt: skip
 _COMPARISONS = {
     ast.Lt: 0, ast.LtE: 1, ast.Eq: 2, ast.NotEq: 3, ast.Gt: 4, ast.GtE: 5, ast.Is: 16, ast.IsNot: 17,
     ast.In: 18, ast.NotIn: 19,
@@ -59,7 +60,7 @@ class PlacedRegion(NamedTuple):
 
 
 class Program:
-    """Describes the statements of a function.
+    """Describes the statements of a function; it has 26 methods, one for each kind of statement and value.
 
     Args:
         node: the function, which is no generator.
@@ -319,6 +320,11 @@ class Program:
         tests = tuple(map(self.expression, first.ifs))
         self.slots = outer
         return EACH, 0, None, (target, over, element, *tests)
+
+    def _joinedstr(self, e: ast.JoinedStr) -> Node:
+        if any(isinstance(v, ast.FormattedValue) and (v.conversion != -1 or v.format_spec) for v in e.values):
+            raise NotWalkable("a formatted text")
+        return self._all(TEXT, *(v.value if isinstance(v, ast.FormattedValue) else v for v in e.values))
 
     def _element(self, placed: PlacedRegion, element: ast.expr) -> Node:
         arguments = tuple(self.expression(e) for e in written(placed.new.region.sources.all))

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Collection
 from typing import Any, Optional, Union
 
-from . import calls, derived
+from . import calls, derived, unrolled
 from .calls import CallFrame
 from .scopes import NotTraceable, Scope, is_private
 from .trees import only_reads, root_of
@@ -20,6 +20,7 @@ from .values import (
     ARGUMENT,
     ATTRIBUTE,
     COUNT,
+    DICT,
     LIST,
     TUPLE,
     Append,
@@ -119,11 +120,11 @@ class TracedRegion:
         if isinstance(s, ast.Assign):
             value = self.value(s.value)
             for target in s.targets:
-                self._assign(target, value)
+                self.assign(target, value)
         elif isinstance(s, ast.AnnAssign) and s.value is not None and isinstance(s.target, ast.Name):
-            self._assign(s.target, self.value(s.value))
+            self.assign(s.target, self.value(s.value))
         elif isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
-            self._assign(s.target, self._in_place(s))
+            self.assign(s.target, self._in_place(s))
         elif isinstance(s, ast.Return) and s.value is not None:
             self.returned = self.value(s.value)
         elif isinstance(s, ast.Expr):
@@ -177,7 +178,8 @@ class TracedRegion:
         root = root_of(to)
         return root is not None and root not in self.env and not self.frame.depth
 
-    def _assign(self, target: ast.expr, value: Value) -> None:
+    def assign(self, target: ast.expr, value: Value) -> None:
+        """Bind the names of a target."""
         if isinstance(target, ast.Name):
             if target.id in self.frame.scope.sums:
                 raise NotTraceable("a sum over instances")
@@ -186,7 +188,7 @@ class TracedRegion:
             self.env[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
             for t, v in zip(target.elts, self._parts(value, target.elts)):
-                self._assign(t, v)
+                self.assign(t, v)
         else:
             raise NotTraceable("it assigns to an attribute or an item")
 
@@ -194,7 +196,7 @@ class TracedRegion:
         n = len(targets)
         if any(isinstance(t, ast.Starred) for t in targets):
             raise NotTraceable("a starred target")
-        if isinstance(value, Sequence) and len(value.items) == n:
+        if isinstance(value, Sequence) and value.kind != DICT and len(value.items) == n:
             return value.items
         if isinstance(value, Derived):
             return [Derived() for _ in targets]
@@ -230,10 +232,28 @@ class TracedRegion:
         if isinstance(e, (ast.BoolOp, ast.IfExp)):
             return self._one_of(e)
         if isinstance(e, (ast.ListComp, ast.DictComp)):
-            return derived.comprehension(self, e)
+            return self._comprehension(e)
+        if isinstance(e, ast.JoinedStr):
+            return self._text(e)
         if isinstance(e, ast.Compare):
             return derived.comparison(self, e)
         raise NotTraceable(_PLAIN_WORDS.get(type(e).__name__, "an expression of another kind"))
+
+    def _comprehension(self, e: Union[ast.ListComp, ast.DictComp]) -> Value:
+        before = self._state()
+        try:
+            return unrolled.comprehension(self, e)
+        except NotTraceable:
+            self._restore(before)
+            return derived.comprehension(self, e)
+
+    def _text(self, e: ast.JoinedStr) -> Value:
+        parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in e.values]
+        formats = [part for part in e.values if isinstance(part, ast.FormattedValue)]
+        whole = unrolled.text([self.value(part) for part in parts])
+        if whole is None or any(part.conversion != -1 or part.format_spec for part in formats):
+            raise NotTraceable("a formatted text")
+        return whole
 
     def _read(self, name: str) -> Value:
         frame = self.frame
@@ -292,7 +312,9 @@ class TracedRegion:
         self.use(x, index=False)
         self.use(y, index=False)
         if all(isinstance(v, (Constant, Derived)) for v in (x, y)):
-            return Derived()
+            texts = [v for v in (x, y) if isinstance(v, Constant) and type(v.value) is str]
+            whole = unrolled.text(texts) if isinstance(op, ast.Add) and len(texts) == 2 else None
+            return whole or Derived()
         self.ops += 1
         return Recorded()
 
@@ -336,6 +358,8 @@ class TracedRegion:
         key = self._index(where)
         if isinstance(base, Sequence):
             at = key.value if isinstance(key, Constant) else None
+            if base.kind == DICT:
+                at = base.keys.index(at) if at in base.keys else None
             if type(at) is not int or not -len(base.items) <= at < len(base.items):
                 raise NotTraceable("an item of a list that only the run knows")
             return base.items[at]

@@ -34,7 +34,8 @@ class Replacement:
         if region.returned is not None:
             self.values.append(region.returned)
         alone = not loop and not region.appends and len(self.values) == 1
-        self.alone = alone and isinstance(self.values[0], (Recorded, Sequence))
+        only = self.values[0] if alone else None
+        self.alone = isinstance(only, Recorded) or (isinstance(only, Sequence) and only.kind != values.DICT)
 
     def spec(self, where: str) -> tuple[Any, ...]:
         arguments = [s for s in self.region.sources.all if s.kind == values.ARGUMENT]
@@ -165,8 +166,8 @@ def _result(v: Value, number: dict[RegionSource, int]) -> tuple[int, Any]:
         return values.SOURCE, number[v]
     if isinstance(v, Constant):
         return values.CONSTANT, v.value
+    if isinstance(v, Derived) or (isinstance(v, Sequence) and v.kind == values.DICT):
+        return values.DERIVED, None
     if isinstance(v, Sequence):
         return v.kind, tuple(_result(item, number) for item in v.items)
-    if isinstance(v, Derived):
-        return values.DERIVED, None
     return values.ONE_OF if isinstance(v, OneOf) else values.RECORDED, None

@@ -10,7 +10,7 @@ from .code_objects import Place
 from .scopes import NotTraceable
 
 ARGUMENT, ITEM, ITEM_AT, ATTRIBUTE, COUNT, SUM = range(6)  # kinds of sources
-SOURCE, CONSTANT, RECORDED, TUPLE, LIST, ONE_OF, _STATE, _INPUT, DERIVED = range(9)  # kinds of results
+SOURCE, CONSTANT, RECORDED, TUPLE, LIST, ONE_OF, _STATE, _INPUT, DERIVED, DICT = range(10)  # kinds of results
 
 MOST_SOURCES = 200  # of a region
 
@@ -58,11 +58,17 @@ class Constant:
 
 
 class Sequence:
-    """A tuple or list that the region itself makes; `kind`: TUPLE or LIST."""
+    """A tuple, list or dict that the region itself makes.
 
-    def __init__(self, kind: int, items: list[Value]) -> None:
+    Attributes:
+        kind: TUPLE, LIST or DICT.
+        keys: of a dict, in the order of the items.
+    """
+
+    def __init__(self, kind: int, items: list[Value], keys: Iterable[Any] = ()) -> None:
         self.kind = kind
         self.items = items
+        self.keys = list(keys)
 
 
 class Recorded:
