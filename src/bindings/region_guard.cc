@@ -27,8 +27,8 @@ bool has_uid(PyObject* o, uint32_t uid) {
 // For exact built-in types, whose comparison runs no code of the script.
 bool equal_values(PyObject* a, PyObject* b) {
   if (Py_TYPE(a) != Py_TYPE(b)) return false;
-  if (PyFloat_CheckExact(a)) {
-    const double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
+  if (PyFloat_CheckExact(a) || (is_numpy_number(a) && !PyIndex_Check(a))) {
+    const double x = PyFloat_AsDouble(a), y = PyFloat_AsDouble(b);
     return std::memcmp(&x, &y, sizeof x) == 0;
   }
   const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
@@ -36,16 +36,35 @@ bool equal_values(PyObject* a, PyObject* b) {
   return equal == 1;
 }
 
-bool index_of(PyObject* value, uint32_t* index) {
-  if (!PyLong_CheckExact(value)) return false;
-  int overflow;
-  const long v = PyLong_AsLongAndOverflow(value, &overflow);
-  if (overflow || v < 0 || v >= long{1} << 31) return false;
+}  // namespace
+
+bool is_numpy_number(PyObject* o) {
+  struct Types {
+    Types() {
+      const Owned numpy = Owned::steal(PyImport_ImportModule("numpy"));
+      for (const char* name : {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+                               "longlong", "ulonglong", "float16", "float32", "float64"}) {
+        const Owned type = Owned::steal(numpy ? PyObject_GetAttrString(numpy.get(), name) : nullptr);
+        if (type) all.push_back(reinterpret_cast<PyTypeObject*>(type.get()));  // which last for ever
+        else PyErr_Clear();
+      }
+      std::sort(all.begin(), all.end());
+    }
+    std::vector<const PyTypeObject*> all;
+  };
+  static const Types types;
+  const PyTypeObject* const type = Py_TYPE(o);
+  if (types.all.empty() || type < types.all.front() || type > types.all.back()) return false;
+  return std::find(types.all.begin(), types.all.end(), type) != types.all.end();
+}
+
+bool as_index(PyObject* value, uint32_t* index) {
+  if (!PyLong_CheckExact(value) && !(is_numpy_number(value) && PyIndex_Check(value))) return false;
+  const Py_ssize_t v = PyNumber_AsSsize_t(value, nullptr);  // of larger ones: the largest
+  if (v < 0 || v >= Py_ssize_t{1} << 31) return false;
   *index = static_cast<uint32_t>(v);
   return true;
 }
-
-}  // namespace
 
 bool has_plain_keys(PyObject* dict) {
   static auto* const known = new std::unordered_map<PyObject*, uint64_t>;
@@ -258,9 +277,13 @@ bool Guard::check(PyObject* value, const SourceValues& values, const Graph& grap
       return value == object.get() || equal_values(value, object.get());
     case placeholder: {
       uint32_t index;
-      if (!index_of(value, &index)) return false;
+      if (!as_index(value, &index)) return false;
       captured->placeholders.push_back(index);
       return true;
+    }
+    case index: {
+      uint32_t found;
+      return as_index(value, &found) && found == number;
     }
     case expression: {
       if (!is_expression(value)) return false;
@@ -341,7 +364,7 @@ Guard Guard::of(PyObject* value, const std::vector<PyObject*>& values, uint32_t*
     }
   } else if (fixed) {
     g.kind = same;
-  } else if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value)) {
+  } else if (is_plain_value(value)) {
     g.kind = equal;
   } else if (PyMethod_Check(value)) {
     const auto self = std::find(values.begin(), values.end(), PyMethod_GET_SELF(value));

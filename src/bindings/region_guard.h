@@ -84,6 +84,7 @@ struct Guard {
     function,   // of the script, with this code and these defaults
     equal,      // a number or text of this type and value
     placeholder,  // an index
+    index,        // the index `number`
     expression,   // of this graph
     method,       // of this function, bound to the value of source `number`
     state,        // an RNNState of this graph and of the builder with `number`
@@ -115,7 +116,7 @@ struct Guard {
   bool is_of(PyObject* function) const { return refers_to(function) && body.matches(function); }
   // If a value satisfies the guard once, does it always, with nothing to capture?
   bool is_permanent() const {
-    return kind == none || kind == parameters || kind == equal || (kind == same && !body);
+    return kind == none || kind == parameters || kind == equal || kind == index || (kind == same && !body);
   }
 
  private:
@@ -131,11 +132,17 @@ struct Guard {
   bool check_filled(PyObject* value, const SourceValues& values) const;
 };
 
-// None, a bool, number or text, of no class of the script: comparing and testing it runs no code.
-inline bool is_plain_value(PyObject* o) {
+// None, a bool, number or text of Python's own classes: what is computed of it depends on nothing else.
+inline bool is_python_value(PyObject* o) {
   return o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) ||
          PyUnicode_CheckExact(o);
 }
+// A scalar of NumPy: a whole number, or a float of at most 64 bits.
+bool is_numpy_number(PyObject* o);
+// Of no class of the script: comparing and testing it runs no code.
+inline bool is_plain_value(PyObject* o) { return is_python_value(o) || is_numpy_number(o); }
+// A number that is an index, of Python or NumPy, in the range of indices.
+bool as_index(PyObject* value, uint32_t* index);
 // Are all keys of the dict of built-in types? Looking others up may run code of the script.
 bool has_plain_keys(PyObject* dict);
 // Does releasing the object run no code of the script? True of what ops return, of constants, and of lists of

@@ -41,8 +41,8 @@ void Specialisation::make_constant_indices() {
       ++i;
       continue;
     }
-    g.kind = Guard::equal;
-    g.object = Owned::steal(PyLong_FromUnsignedLong(indices.values[i]));
+    g.kind = Guard::index;
+    g.number = indices.values[i];
     trace->make_constant(static_cast<uint32_t>(i), indices.values[i]);
     indices.values.erase(indices.values.begin() + static_cast<ptrdiff_t>(i));
     indices.varied.erase(indices.varied.begin() + static_cast<ptrdiff_t>(i));

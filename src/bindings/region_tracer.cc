@@ -66,18 +66,11 @@ bool has_defaults(PyObject* function, PyObject* defaults) {
   return true;
 }
 
-// The value as an index of lookups and picks.
-bool to_index(PyObject* value, long* index) {
-  int overflow;
-  *index = PyLong_AsLongAndOverflow(value, &overflow);
-  return !overflow && *index >= 0 && *index < long{1} << 31;
-}
-
 void add_ints(PyObject* value, std::vector<long>* out) {
   if (!value) return;
-  if (PyLong_CheckExact(value)) {
-    int overflow;
-    out->push_back(PyLong_AsLongAndOverflow(value, &overflow));
+  uint32_t index;
+  if (as_index(value, &index)) {
+    out->push_back(index);
   } else if (is_sequence(value)) {
     for (Py_ssize_t i = 0; i < Py_SIZE(value); ++i) add_ints(PySequence_Fast_ITEMS(value)[i], out);
   } else if (PyDict_CheckExact(value)) {
@@ -152,19 +145,19 @@ bool Tracer::used_as_value(uint32_t source) const {
 Tracer::Index Tracer::index_uses(uint32_t source, uint32_t* uses) const {
   PyObject* number = value(source);
   const RegionSource& own = spec_.sources[source];
-  if (!number || !PyLong_CheckExact(number) || own.others || own.truth) return no_index;
+  uint32_t index;
+  if (!number || !as_index(number, &index) || own.others || own.truth) return no_index;
   *uses = spec_.sources[source].indices;
   for (uint32_t i = 0; i < spec_.sources.size(); ++i) {
     const RegionSource& s = spec_.sources[i];
     if (s.kind == RegionSource::item_at && s.key_source == source && !value(i) && takes_index(value(s.base)))
       *uses += static_cast<uint32_t>(s.n);
   }
-  long index;
-  if (*uses == 0 || !to_index(number, &index)) return no_index;
+  if (*uses == 0) return no_index;
   std::vector<long> all = spec_.ints;
   for (uint32_t i = 0; i < spec_.sources.size(); ++i)
     if (i != source && used_as_value(i)) add_ints(value(i), &all);
-  return std::find(all.begin(), all.end(), index) == all.end() ? an_index : unclear;
+  return std::find(all.begin(), all.end(), long{index}) == all.end() ? an_index : unclear;
 }
 
 const char* Tracer::make_guard(uint32_t source, Guard* guard, uint32_t* budget,
@@ -177,10 +170,12 @@ const char* Tracer::make_guard(uint32_t source, Guard* guard, uint32_t* budget,
   const Guard::Kind known = session_.against ? session_.against->guards[source].kind : Guard::none;
   if (index == unclear && (strict_ || known == Guard::placeholder))
     return "an index that cannot be distinguished from other numbers";
-  if (index == an_index && known == Guard::equal) index = no_index;
+  if (index == an_index && (known == Guard::equal || known == Guard::index)) index = no_index;
   if (index == an_index) {
     guard->kind = Guard::placeholder;
-    placeholders->push_back({static_cast<uint32_t>(PyLong_AsLong(v)), uses});
+    uint32_t number = 0;
+    as_index(v, &number);
+    placeholders->push_back({number, uses});
   } else if (read) {
     *guard = spec_.sources[source].own ? Guard::of_function(v) : Guard::of(v, session_.values.all, budget);
     if (guard->kind == Guard::none) return "a value that can change unnoticed";

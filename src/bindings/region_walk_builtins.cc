@@ -101,11 +101,11 @@ WalkValue Walker::call_plainly(PyObject* function, WalkValue self, const WalkNod
     refuse("a function of numbers with other arguments");
   for (size_t i = 1; i < node.parts.size(); ++i) {
     args[n] = evaluate(node.parts[i], frame).object;
-    if (!args[n] || !is_plain_value(args[n])) refuse("a function of something else than numbers and text");
+    if (!args[n] || !is_python_value(args[n])) refuse("a function of something else than numbers and text");
     ++n;
   }
   const WalkValue made = keep_part(PyObject_Vectorcall(function, args, n, nullptr));
-  if (!is_plain_value(made.object)) refuse("a function that makes something else than numbers and text");
+  if (!is_python_value(made.object)) refuse("a function that makes something else than numbers and text");
   return made;
 }
 

@@ -66,7 +66,7 @@ WalkValue Walker::draw(const Drawer& from, const WalkNode& node, Frame& frame) {
       if (n == 0) return call_drawer(from, args, 0);
       break;
     case Drawer::uniform: {
-      if (n != 2 || !is_plain_value(args[0].object) || !is_plain_value(args[1].object)) break;
+      if (n != 2 || !is_python_value(args[0].object) || !is_python_value(args[1].object)) break;
       const WalkValue width = arithmetic(WalkNode::subtract, args[1], args[0]);
       const WalkValue part =
           call_drawer({Drawer::random, from.generator, from.other(Drawer::random)}, args, 0);
@@ -109,10 +109,10 @@ WalkValue Walker::call_drawer(const Drawer& from, const WalkValue* args, size_t 
   PyObject* objects[4] = {from.generator};
   for (size_t i = 0; i < n; ++i) {
     objects[1 + i] = args[i].object;
-    if (!args[i].object || !is_plain_value(args[i].object)) refuse("a draw of something else than numbers");
+    if (!args[i].object || !is_python_value(args[i].object)) refuse("a draw of something else than numbers");
   }
   const WalkValue drawn = keep_part(PyObject_Vectorcall(from.function, objects, n + 1, nullptr));
-  if (!is_plain_value(drawn.object)) refuse("a draw of something else than numbers");
+  if (!is_python_value(drawn.object)) refuse("a draw of something else than numbers");
   return drawn;
 }
 

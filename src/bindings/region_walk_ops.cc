@@ -10,9 +10,11 @@ namespace dyc::py {
 
 namespace {
 
-bool is_number(WalkValue v) {
+bool is_python_number(WalkValue v) {
   return v.object && (PyLong_CheckExact(v.object) || PyFloat_CheckExact(v.object));
 }
+
+bool is_number(WalkValue v) { return is_python_number(v) || (v.object && is_numpy_number(v.object)); }
 
 bool as_index(WalkValue v, uint32_t* index) {
   Py_ssize_t small;
@@ -20,12 +22,7 @@ bool as_index(WalkValue v, uint32_t* index) {
     *index = static_cast<uint32_t>(small);
     return true;
   }
-  if (!v.object || !PyLong_CheckExact(v.object)) return false;
-  int overflow;
-  const long number = PyLong_AsLongAndOverflow(v.object, &overflow);
-  if (overflow || number < 0 || number >= long{1} << 31) return false;
-  *index = static_cast<uint32_t>(number);
-  return true;
+  return v.object && dyc::py::as_index(v.object, index);
 }
 
 bool is_table(WalkValue v) { return v.object && Py_TYPE(v.object) == &LookupParametersType; }
@@ -235,7 +232,8 @@ WalkValue Walker::arithmetic(uint32_t how, WalkValue a, WalkValue b) {
   const uint32_t operation = how & ~uint32_t{WalkNode::in_place};
   if (operation != WalkNode::negative && is_node(a) && is_node(b)) return record_operation(operation, a, b);
   const bool one = operation == WalkNode::negative;
-  if (is_number(a) && (one || is_number(b))) return keep_part(calculate(operation, a.object, b.object));
+  if (is_python_number(a) && (one || is_python_number(b)))
+    return keep_part(calculate(operation, a.object, b.object));
   if (one ? is_node(a) : (is_node(a) && (is_node(b) || is_number(b))) || (is_number(a) && is_node(b)))
     return record_operation(operation, a, b);
   const auto is_text = [](WalkValue v) { return v.object && PyUnicode_CheckExact(v.object); };
@@ -252,7 +250,7 @@ WalkValue Walker::record_operation(uint32_t operation, WalkValue a, WalkValue b)
   static_assert(uint32_t{WalkNode::divide} == static_cast<uint32_t>(BinaryOperator::divide));
   may_record();
   const auto number = [&](WalkValue v) {
-    const double d = PyFloat_CheckExact(v.object) ? PyFloat_AS_DOUBLE(v.object) : PyLong_AsDouble(v.object);
+    const double d = PyFloat_AsDouble(v.object);
     if (d == -1.0 && PyErr_Occurred()) throw PythonError();
     return static_cast<float>(d);
   };

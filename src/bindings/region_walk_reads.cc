@@ -335,6 +335,7 @@ void WalkReads::guard(const Guard& guard, PyObject* value) {
     case Guard::none:
     case Guard::equal:
     case Guard::placeholder:
+    case Guard::index:
     case Guard::expression:
       return;
     case Guard::parameters:

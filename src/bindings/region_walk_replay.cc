@@ -16,8 +16,8 @@ namespace {
 bool is_equal(PyObject* value, const MemoExpected& expected) {
   if (value == expected.object) return Py_TYPE(value) == expected.type;
   if (Py_TYPE(value) != expected.type || !expected.object) return false;
-  if (PyFloat_CheckExact(value) && std::isnan(PyFloat_AS_DOUBLE(value)))
-    return false;  // `in` compares objects
+  const bool is_float = PyFloat_CheckExact(value) || (is_numpy_number(value) && !PyIndex_Check(value));
+  if (is_float && std::isnan(PyFloat_AsDouble(value))) return false;  // `in` compares objects
   return is_plain_value(value) && is_plain_value(expected.object) && is_constant(value, expected.object);
 }
 

@@ -143,7 +143,7 @@ WalkValue Walker::slice(WalkValue base, WalkValue from, WalkValue to, Py_ssize_t
 }
 
 bool Walker::contains(WalkValue container, WalkValue value) {
-  if (!value.object || !is_plain_value(value.object))
+  if (!value.object || !is_python_value(value.object))
     refuse("a search for something else than a number or text");
   if (container.object && is_dict(container.object)) {
     if (!has_plain_keys(container.object)) refuse("keys that are no numbers or text");
@@ -187,7 +187,7 @@ WalkValue Walker::compare(uint32_t how, WalkValue a, WalkValue b) {
   }
   if (how == WalkNode::in || how == WalkNode::not_in)
     return {contains(b, a) == (how == WalkNode::in) ? Py_True : Py_False};
-  if (!a.object || !b.object || !is_plain_value(a.object) || !is_plain_value(b.object))
+  if (!a.object || !b.object || !is_python_value(a.object) || !is_python_value(b.object))
     refuse("a comparison of objects");
   return keep_part(PyObject_RichCompare(a.object, b.object, static_cast<int>(how)));
 }

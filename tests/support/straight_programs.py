@@ -10,6 +10,7 @@ import numpy as np
 import dynet_compat as dy
 NUMBERS = np.linspace(-1, 1, 9)
 SCALE = 0.5
+HALF, TWO = np.float32(0.5), np.int64(2)
 def free(x, k=3):
     y = dy.tanh(x)
     return y * SCALE + dy.cmult(x, y)
@@ -210,6 +211,7 @@ class Writer:
                 f"{{k: getattr(self, k) * {a} for k in 'WU'}}['{r.choice('WU')}']",
                 f"[w * {a} + {b} for w in (self.W, self.layers[{n} % 2])][{r.choice('01')}]",
                 f"(getattr(self, f'{r.choice('WU')}') * {a})",
+                f"({r.choice(['HALF', 'TWO', 'np.float64(-0.0)'])} * {a} + self.E[TWO])",
                 f"dy.esum([self.gates[k] * {a} * (i + 0.5) for i, k in enumerate(self.gates) if i < 3])",
                 f"({a} * len(self.layers))",
                 f"({a} if len(self.layers) > 2 else {b})",
