@@ -11,6 +11,7 @@ from typing import Any, Callable
 import dynet_compat as dy
 import pytest
 from dynet_compat import _core
+from dynet_compat.hints.coverage import RewrittenFile
 from dynet_compat.hints.rewrite import patch
 from support.modules import load
 from support.subject import IS_REFERENCE
@@ -305,3 +306,19 @@ def test_lists_of_a_dictionary_are_not_copied(pair: Callable) -> None:
             dy.renew_cg()
             kept, _ = module.f(model, dy.inputVector([1.0]))
             assert kept["a"] is model.table["a"] and kept["b"] is model.table["b"]
+
+
+def test_a_line_of_two_regions_is_told_of_the_one_that_ran(pair: Callable) -> None:
+    """A statement that follows a branch goes into its arms, of which one may never run."""
+    p = pair("""
+import numpy as np
+W = dy.ParameterCollection().parameters_from_numpy(np.eye(3))
+def f(x, train):
+    if train:
+        y = dy.dropout(W * x, 0.5)
+    else:
+        y = W * x
+    return dy.tanh(y) + x
+""")
+    p.agree(lambda m: [m.f(dy.inputVector([1, 2, i]), False) for i in range(20)])
+    assert " 18 times by one call" in RewrittenFile.of(p.rewriter).reason(10).text

@@ -283,3 +283,37 @@ def test_picked_elements_can_be_set(pair: Callable) -> None:
 
     p.agree(use)
     assert p.hits > 2
+
+
+def test_gates_of_lstms(pair: Callable) -> None:
+    p = pair("""
+class Cell:
+    def __init__(self):
+        pc = self.pc = dy.ParameterCollection()
+        self.Wx, self.Wh, self.b = (pc.add_parameters(shape) for shape in ((12, 6), (12, 3), 12))
+
+    def step(self, parts, h, c, mask=None):
+        if mask is None:
+            gates = dy.vanilla_lstm_gates_concat(parts, h, self.Wx, self.Wh, self.b)
+            c = dy.vanilla_lstm_c(c, gates)
+            return dy.vanilla_lstm_h(c, gates), c
+        gates = dy.vanilla_lstm_gates_dropout(parts[0], h, self.Wx, self.Wh, self.b, parts[0], h, 0.5)
+        c = dy.vanilla_lstm_c(c, gates)
+        return dy.vanilla_lstm_h(c, gates), c
+""")
+
+    def use(m: Any) -> list:
+        if not hasattr(m, "cell"):
+            dy.reset_random_seed(1)
+            m.cell = m.Cell()
+        dy.renew_cg()
+        dy.reset_random_seed(2)
+        h = c = dy.inputVector([1, 2, 3])
+        for i in range(4):
+            h, c = m.cell.step([dy.tanh(h), c + i], h, c)
+            h, c = m.cell.step([dy.concatenate([h, c])], h, c, mask=1)
+        return [h, c]
+
+    for _ in range(6):
+        p.agree(use)
+    assert p.hits > 20, p.statistics

@@ -50,10 +50,11 @@ class RewrittenFile(NamedTuple):
         return cls([(f.line, f.last_line, region) for f, region in found], refused)
 
     def reason(self, line: int) -> Reason:
-        """Why the line is not, or not always, recorded by a region."""
-        for first, last, region in self.regions:
-            if first <= line <= last:
-                return _of_region(region.statistics())
+        """Why the line is not, or not always, recorded by a region: of several regions with the line, as in
+        the arms of a branch, the one that ran most."""
+        found = [region.statistics() for first, last, region in self.regions if first <= line <= last]
+        if found:
+            return _of_region(max(found, key=lambda s: s["hits"] + s["misses"] + s["reviews"]))
         around = [r for r in self.refused if r[0] <= line <= r[1]]
         if not around:
             return Reason(REFUSED, "in a function or a statement that is not looked at")

@@ -163,7 +163,10 @@ def _dynamic(caller: Caller, call: Call, name: str) -> Value:
     if name in ("eval", "exec", "compile", "__import__"):
         text = f"{name}() can do anything: no hints for this program"
         caller.frame.program.problem(call.node, text, "program")
-    elif name in ("getattr", "setattr", "delattr"):
+    elif name == "getattr":
+        text = "getattr() with a computed name: no loop over what it finds is taken for independent"
+        caller.frame.program.problem(call.node, text)
+    elif name in ("setattr", "delattr"):
         text = f"{name}() with a computed name: no hints for this function"
         caller.frame.program.problem(call.node, text, "function")
     return UNKNOWN

@@ -17,7 +17,8 @@ conv2d_bias cwise_multiply dropout dropout_batch dropout_dim hinge_batch log_sof
 maxpooling2d mean_batches mean_dim mean_elems moment_batches moment_dim moment_elems noise ones parameter
 pick_batch pick_batch_elem pickneglogsoftmax_batch pickrange random_bernoulli random_gumbel random_normal
 random_uniform reshape std_batches std_dim std_elems strided_select sum_batches sum_cols sum_dim sum_rows
-to_device transpose zeroes zeros
+to_device transpose vanilla_lstm_gates vanilla_lstm_gates_concat vanilla_lstm_gates_dropout
+vanilla_lstm_gates_dropout_concat zeroes zeros
 """.split()
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
