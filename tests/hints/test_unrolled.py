@@ -79,6 +79,7 @@ def test_recorded_by_one_call(pair: Callable, body: str) -> None:
         'g = {k: x + self.b for k in ""}\nreturn x + self.b, g',
         'a, b = {k: self.W * x for k in "io"}\nreturn a, b, x + x',
         "g = [y for y in (x, x + x) if i]\nreturn g, x + x",
+        f"y = x + self.b\nif i > 5: y = y * len(f'{{{10**4400:#x}}}')\nreturn dy.tanh(y) + x",
     ],
 )
 def test_left_to_the_script(pair: Callable, body: str) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .region import TracedRegion
 
 _MOST_ELEMENTS = 16
+_LARGEST = 1 << 64
 
 
 def comprehension(region: TracedRegion, e: Union[ast.ListComp, ast.DictComp]) -> Value:
@@ -71,5 +72,7 @@ def text(parts: list[Any]) -> Optional[Constant]:
     """Text that is put together from these values; None: they are no constants."""
     known = [part.value for part in parts if isinstance(part, Constant)]
     if len(known) < len(parts) or not all(type(value) in (str, int) for value in known):
+        return None
+    if any(type(value) is int and abs(value) > _LARGEST for value in known):  # Python may refuse to write it
         return None
     return Constant("".join(map(str, known)))
