@@ -103,6 +103,40 @@ def test_attributes_that_change(pair: Callable) -> None:
     assert p.hits > before
 
 
+PRIVATE = """
+    def f(self, x, i):
+        y = getattr(self, "__Q") * x + x
+        g = [getattr(self, "__" + k) * y + x for k in "QQ"]
+        return g, self.__Q * y + dy.tanh(x)
+"""
+
+
+def test_private_names(pair: Callable) -> None:
+    """Inside a class self.__Q means another attribute, and "__Q" does not."""
+    p = pair(GATES + "        self.__Q = self.W\n        setattr(self, '__Q', self.U)\n" + PRIVATE)
+
+    def changing(m: Any) -> list:
+        model = seeded_model_of(m)
+        found = use(m)
+        for name in ("__Q", "_Model__Q"):
+            kept = getattr(model, name)
+            setattr(model, name, model.b * 2)
+            delattr(model, name)
+            try:
+                found += use(m)
+            except AttributeError as e:
+                found.append(str(e))
+            setattr(model, name, model.Wo)
+            found += use(m)
+            setattr(model, name, kept)
+        return found
+
+    for _ in range(8):
+        p.agree(use)
+    for _ in range(4):
+        p.agree(changing)
+
+
 def test_another_getattr(pair: Callable) -> None:
     p = agrees(pair, 'return dy.tanh(getattr(self, "W") * x) + self.b')
     assert p.hits > 0

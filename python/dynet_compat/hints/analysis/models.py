@@ -164,8 +164,7 @@ def _dynamic(caller: Caller, call: Call, name: str) -> Value:
         text = f"{name}() can do anything: no hints for this program"
         caller.frame.program.problem(call.node, text, "program")
     elif name == "getattr":
-        text = "getattr() with a computed name: no loop over what it finds is taken for independent"
-        caller.frame.program.problem(call.node, text)
+        caller.frame.program.problem(call.node, "getattr() with a computed name: what it finds is not known")
     elif name in ("setattr", "delattr"):
         text = f"{name}() with a computed name: no hints for this function"
         caller.frame.program.problem(call.node, text, "function")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from .scopes import NotTraceable
+from .scopes import NotTraceable, is_private
 from .trees import nodes_of
 from .values import DICT, LIST, TUPLE, Constant, RegionSource, Sequence, Value
 
@@ -64,6 +64,8 @@ def attribute(region: TracedRegion, e: ast.Call) -> Optional[Value]:
     owner, name = map(region.value, e.args)
     if not isinstance(owner, RegionSource) or not isinstance(name, Constant) or type(name.value) is not str:
         raise NotTraceable("getattr() of a name that only the run knows")
+    if is_private(name.value):  # for getattr() it means the same inside a class
+        raise NotTraceable("getattr() of a private name")
     region.use(region.name("getattr"), index=False)
     return region.attribute(owner, name.value)
 
