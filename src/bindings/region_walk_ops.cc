@@ -25,6 +25,8 @@ bool as_index(WalkValue v, uint32_t* index) {
   return v.object && dyc::py::as_index(v.object, index);
 }
 
+constexpr int kMostNested = 2;  // lists inside lists that an op takes
+
 bool is_table(WalkValue v) { return v.object && Py_TYPE(v.object) == &LookupParametersType; }
 
 PyObject* calculate(uint32_t operation, PyObject* a, PyObject* b) {
@@ -61,10 +63,11 @@ bool Walker::only_records(const WalkNode& node, PyObject* function) {
 }
 
 // May an op take this value? Using it runs no code of the script. `depth`: of lists inside lists that it may
-// be, as a list may hold itself.
+// be, as a list may hold itself. Copying lists of NumPy's numbers is left to Python, as it may warn.
 bool Walker::is_operand(WalkValue value, int depth) {
   if (is_node(value)) return true;
-  if (value.object && is_plain_value(value.object)) return true;
+  const bool part = depth < kMostNested;
+  if (value.object && (part ? is_python_value(value.object) : is_plain_value(value.object))) return true;
   if (depth == 0 || (value.object && !is_sequence(value.object))) return false;
   if (value.result && !value.result->is_sequence()) return false;
   for (size_t i = 0; i < length(value); ++i)
@@ -131,7 +134,7 @@ WalkValue Walker::record_call(PyObject* function, const WalkNode& node, Frame& f
   operands_.clear();
   const bool has_data = n > 0 && copies_data(function) && is_data(arguments[0]);
   for (size_t i = 0; i < n; ++i) {
-    if (!(i == 0 && has_data) && !is_operand(arguments[i], 2))
+    if (!(i == 0 && has_data) && !is_operand(arguments[i], kMostNested))
       refuse("an argument that is no expression, number or list of these");
     objects.push_back(Owned::steal(object_of(arguments[i], false)));
     operands_.push_back(objects.back().get());
