@@ -180,9 +180,7 @@ Owned constants_of(PyObject* defaults) {
   if (!all) throw PythonError();
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(defaults); ++i) {
     PyObject* each = PyTuple_GET_ITEM(defaults, i);
-    const bool constant = each == Py_None || PyBool_Check(each) || PyLong_CheckExact(each) ||
-                          PyFloat_CheckExact(each) || PyUnicode_CheckExact(each);
-    PyTuple_SET_ITEM(all.get(), i, Owned(constant ? each : Py_Ellipsis).release());
+    PyTuple_SET_ITEM(all.get(), i, Owned(is_python_value(each) ? each : Py_Ellipsis).release());
   }
   return all;
 }
