@@ -27,7 +27,7 @@ bool has_uid(PyObject* o, uint32_t uid) {
 // For exact built-in types, whose comparison runs no code of the script.
 bool equal_values(PyObject* a, PyObject* b) {
   if (Py_TYPE(a) != Py_TYPE(b)) return false;
-  if (PyFloat_CheckExact(a) || (is_numpy_number(a) && !PyIndex_Check(a))) {
+  if (is_float(a)) {
     const double x = PyFloat_AsDouble(a), y = PyFloat_AsDouble(b);
     return std::memcmp(&x, &y, sizeof x) == 0;
   }

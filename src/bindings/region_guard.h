@@ -141,6 +141,10 @@ inline bool is_python_value(PyObject* o) {
 bool is_numpy_number(PyObject* o);
 // Of no class of the script: comparing and testing it runs no code.
 inline bool is_plain_value(PyObject* o) { return is_python_value(o) || is_numpy_number(o); }
+// A float of Python or NumPy.
+inline bool is_float(PyObject* o) {
+  return PyFloat_CheckExact(o) || (is_numpy_number(o) && !PyIndex_Check(o));
+}
 // A number that is an index, of Python or NumPy, in the range of indices.
 bool as_index(PyObject* value, uint32_t* index);
 // Are all keys of the dict of built-in types? Looking others up may run code of the script.

@@ -16,8 +16,7 @@ namespace {
 bool is_equal(PyObject* value, const MemoExpected& expected) {
   if (value == expected.object) return Py_TYPE(value) == expected.type;
   if (Py_TYPE(value) != expected.type || !expected.object) return false;
-  const bool is_float = PyFloat_CheckExact(value) || (is_numpy_number(value) && !PyIndex_Check(value));
-  if (is_float && std::isnan(PyFloat_AsDouble(value))) return false;  // `in` compares objects
+  if (is_float(value) && std::isnan(PyFloat_AsDouble(value))) return false;  // `in` compares objects
   return is_plain_value(value) && is_plain_value(expected.object) && is_constant(value, expected.object);
 }
 

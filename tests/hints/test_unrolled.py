@@ -32,7 +32,7 @@ def use(m: Any) -> list:
 
 
 def agrees(pair: Callable, body: str, source: str = GATES) -> Any:
-    """A function of these lines records what it records as written, and is recorded by one call."""
+    """A function of these lines records under hints what it records as written."""
     lines = "\n".join(f"        {line}" for line in body.strip().splitlines())
     p = pair(f"{source}\n    def f(self, x, i):\n{lines}\n")
     for _ in range(8):

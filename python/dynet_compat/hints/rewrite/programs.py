@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Union
 
 from .code_objects import codes, silently
 from .scopes import Module, is_private
-from .trees import any_in, assign, first_line, functions, is_generator, load, nodes_of
+from .trees import any_in, assign, first_line, functions, is_generator, joined, load, nodes_of
 from .values import written
 
 if TYPE_CHECKING:
@@ -322,9 +322,10 @@ class Program:
         return EACH, 0, None, (target, over, element, *tests)
 
     def _joinedstr(self, e: ast.JoinedStr) -> Node:
-        if any(isinstance(v, ast.FormattedValue) and (v.conversion != -1 or v.format_spec) for v in e.values):
+        parts = joined(e)
+        if parts is None:
             raise NotWalkable("a formatted text")
-        return self._all(TEXT, *(v.value if isinstance(v, ast.FormattedValue) else v for v in e.values))
+        return self._all(TEXT, *parts)
 
     def _element(self, placed: PlacedRegion, element: ast.expr) -> Node:
         arguments = tuple(self.expression(e) for e in written(placed.new.region.sources.all))

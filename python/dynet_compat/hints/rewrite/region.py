@@ -15,7 +15,7 @@ from typing import Any, Optional, Union
 from . import calls, derived, unrolled
 from .calls import CallFrame
 from .scopes import NotTraceable, Scope, is_private
-from .trees import only_reads, root_of
+from .trees import joined, only_reads, root_of
 from .values import (
     ARGUMENT,
     ATTRIBUTE,
@@ -248,10 +248,9 @@ class TracedRegion:
             return derived.comprehension(self, e)
 
     def _text(self, e: ast.JoinedStr) -> Value:
-        parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in e.values]
-        formats = [part for part in e.values if isinstance(part, ast.FormattedValue)]
-        whole = unrolled.text([self.value(part) for part in parts])
-        if whole is None or any(part.conversion != -1 or part.format_spec for part in formats):
+        parts = joined(e)
+        whole = None if parts is None else unrolled.text([self.value(part) for part in parts])
+        if whole is None:
             raise NotTraceable("a formatted text")
         return whole
 

@@ -220,6 +220,14 @@ def dotted(e: ast.expr) -> str:
     return f"{owner}.{e.attr}" if owner else ""  # type: ignore[attr-defined]
 
 
+def joined(e: ast.JoinedStr) -> Optional[list[ast.expr]]:
+    """What a formatted text joins; None: some of it is formatted in another way than by str()."""
+    formatted = [part for part in e.values if isinstance(part, ast.FormattedValue)]
+    if any(part.conversion != -1 or part.format_spec for part in formatted):
+        return None
+    return [part.value if isinstance(part, ast.FormattedValue) else part for part in e.values]
+
+
 # ---------------------------------------------------------------- new nodes
 
 
