@@ -31,7 +31,7 @@ BucketCursor LaunchWriter::open(const BucketStats& all, bool far) {
   nodes_end_ += all.count;
   constexpr uint32_t kMostInline = 31;
   uint32_t args = kNone;
-  if (l.uniform && l.fixed_arity && s.n_args <= kMostInline) {
+  if (l.fixed_arity && s.n_args <= kMostInline) {  // all nodes have as many arguments, and the same weights
     args = static_cast<uint32_t>(index_end_);
     index_end_ += size_t{s.n_args} * all.count;
   }

@@ -20,8 +20,10 @@ void OperandResolver::resolve(Launch& l, uint32_t args) {
   l.operands = static_cast<uint32_t>(plan_.operands.size());
   for (uint32_t k = 0; k < l.n_operands; ++k) {
     Operand o = weight_operand(l, k);
-    if (o.kind == Operand::unused)
-      o = args != kNone ? operand_of_offsets(graph_, plan_, l, k, args + k * l.count) : mixed_operand(l, k);
+    if (o.kind == Operand::unused) {
+      const uint32_t begin = args != kNone ? args + k * l.count : list_offsets(l, k);
+      o = l.uniform ? operand_of_offsets(graph_, plan_, l, k, begin) : mixed_operand(l, k, begin);
+    }
     plan_.operands.push_back(o);
   }
 }
@@ -35,14 +37,19 @@ void OperandResolver::inspect_nodes(Launch& l) {
   l.requires_grad = false;
   l.requires_grad_args = 0;
   l.out_index = static_cast<uint32_t>(plan_.index.size());
+  plan_.index.resize(l.out_index + l.count);
+  sigs_.resize(l.count);
+  const Sig* last = nullptr;
   for (uint32_t i = 0; i < l.count; ++i) {
+    plan_.index[l.out_index + i] = graph_.offsets()[nodes[i]];
     const uint32_t number = graph_.node(nodes[i]).sig;
-    const Sig& s = graph_.sig_number(number);
+    const Sig& s = *(sigs_[i] = &graph_.sig_number(number));
+    if (&s == last) continue;
+    last = &s;
     l.uniform = l.uniform && number == l.sig;
     l.flat = l.flat && s.flat;
     l.requires_grad = l.requires_grad || s.requires_grad;
     if (l.fixed_arity) l.requires_grad_args |= s.requires_grad_mask;
-    plan_.index.push_back(graph_.offsets()[nodes[i]]);
   }
 }
 
@@ -114,37 +121,36 @@ ReadRange range_of(const Graph& graph, const Plan& plan, const Launch& l, uint32
   return {std::min(o.base, last), std::max(o.base, last) + size};
 }
 
-// For nodes of several shapes: contiguous only if all arguments are of one size, or each as large as its
-// result.
-Operand OperandResolver::mixed_operand(const Launch& l, uint32_t k) {
-  const uint32_t begin = static_cast<uint32_t>(plan_.index.size());
-  bool gapless = true, one_size = true, as_result = true;
-  int64_t end = -1, first_size = -1;
-  for (uint32_t i = 0; i < l.count; ++i) {
-    const NodeId id = plan_.nodes[l.nodes + i];
-    const Sig& s = graph_.sig(id);
-    const int64_t at = readable_offset(graph_.args(id)[k]), size = s.x[k]->size();
-    plan_.index.push_back(at);
-    if (i == 0) first_size = size;
-    else gapless = gapless && at == end;
-    end = at + size;
+// Appends the offsets of argument k of all nodes; returns where they begin.
+uint32_t OperandResolver::list_offsets(const Launch& l, uint32_t k) {
+  const auto begin = static_cast<uint32_t>(plan_.index.size());
+  for (uint32_t i = 0; i < l.count; ++i)
+    plan_.index.push_back(readable_offset(graph_.args(plan_.nodes[l.nodes + i])[k]));
+  return begin;
+}
+
+// For nodes of several shapes, whose signatures are in sigs_: contiguous only if all arguments are of one
+// size, or each as large as its result.
+Operand OperandResolver::mixed_operand(const Launch& l, uint32_t k, uint32_t begin) {
+  const int64_t* const at = plan_.index.data() + begin;
+  const auto size_of = [&](uint32_t i) -> int64_t {
+    return l.flat ? sigs_[i]->size : sigs_[i]->x[k]->size();
+  };
+  const int64_t first_size = size_of(0);
+  int64_t size = first_size;
+  bool gapless = true, one_size = true, as_result = size == sigs_[0]->size;
+  for (uint32_t i = 1; i < l.count; ++i) {
+    gapless = gapless && at[i] == at[i - 1] + size;
+    if (sigs_[i] == sigs_[i - 1]) continue;
+    size = size_of(i);
     one_size = one_size && size == first_size;
-    as_result = as_result && size == s.size;
+    as_result = as_result && size == sigs_[i]->size;
   }
-  if (one_size) {
-    const Operand o = operand_of_offsets(graph_, plan_, l, k, begin);
-    if (o.kind != Operand::indexed) plan_.index.resize(begin);
-    return o;
-  }
+  if (one_size) return operand_of_offsets(graph_, plan_, l, k, begin);
   Operand o;
-  o.base = plan_.index[begin];
-  if (gapless && as_result) {
-    o.kind = Operand::contiguous;
-    plan_.index.resize(begin);
-  } else {
-    o.kind = Operand::indexed;
-    o.index = begin;
-  }
+  o.base = at[0];
+  o.kind = gapless && as_result ? Operand::contiguous : Operand::indexed;
+  if (o.kind == Operand::indexed) o.index = begin;
   return o;
 }
 
@@ -153,13 +159,21 @@ void OperandResolver::resolve_lists(Launch& l) {
   o.kind = Operand::indexed;
   o.index = static_cast<uint32_t>(plan_.index.size());
   l.arg_begin = static_cast<uint32_t>(plan_.starts.size());
+  uint32_t end = 0;
   for (uint32_t i = 0; i < l.count; ++i) {
-    plan_.starts.push_back(static_cast<uint32_t>(plan_.index.size()) - o.index);
     const NodeId id = plan_.nodes[l.nodes + i];
-    const NodeId* args = graph_.args(id);
-    for (uint32_t k = 0; k < graph_.node(id).n_args; ++k) plan_.index.push_back(readable_offset(args[k]));
+    const NodeId* const args = graph_.args(id);
+    const uint32_t n = graph_.node(id).n_args;
+    plan_.starts.push_back(end);
+    plan_.index.resize(o.index + end + n);
+    int64_t* const to = plan_.index.data() + o.index + end;
+    for (uint32_t k = 0; k < n; ++k) {
+      const int64_t at = graph_.offsets()[args[k]];
+      to[k] = at >= 0 ? at : readable_offset(args[k]);
+    }
+    end += n;
   }
-  plan_.starts.push_back(static_cast<uint32_t>(plan_.index.size()) - o.index);
+  plan_.starts.push_back(end);
   l.operands = static_cast<uint32_t>(plan_.operands.size());
   l.n_operands = 1;
   plan_.operands.push_back(o);

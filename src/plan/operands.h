@@ -26,14 +26,16 @@ class OperandResolver {
  private:
   void inspect_nodes(Launch& l);
   Operand weight_operand(const Launch& l, uint32_t k);
-  Operand mixed_operand(const Launch& l, uint32_t k);
+  uint32_t list_offsets(const Launch& l, uint32_t k);
+  Operand mixed_operand(const Launch& l, uint32_t k, uint32_t begin);
   void resolve_lists(Launch& l);
   int64_t copy_parameter(NodeId id);
 
   Graph& graph_;
   Plan& plan_;
   uint32_t first_launch_ = 0, copies_expected_ = 0;
-  std::vector<NodeId> copies_;  // parameters to copy into the value arena
+  std::vector<NodeId> copies_;    // parameters to copy into the value arena
+  std::vector<const Sig*> sigs_;  // of the nodes of a launch, where they differ
 };
 
 // Operand k of a launch over nodes of equal shapes whose offsets plan.index has from `begin` on.
