@@ -259,6 +259,12 @@ class Graph : public Generations {
   NodeId lookup_new(const Storage& storage, const Ids& ids, bool update);
   template <uint32_t n>
   NodeId record_few(OpId op, const NodeId* args, const uint32_t* attrs, uint32_t n_attrs, const Ids& ids);
+  NodeId record_many(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
+                     const Ids& ids);
+  CachedSignature known_of(NodeId id) const {
+    const Node& n = nodes_[id];
+    return {n.sig, n.site, signatures_.brief(n.sig).size, n.flags & Node::requires_grad};
+  }
   NodeId append_cached(const CachedSignature& cached, const NodeId* args, uint32_t n_args, const Ids& ids);
   void bucket_node(Node& n, const NodeId* args, uint32_t n_args);
   void join_bucket(Node& n, uint32_t size, const NodeId* args, uint32_t n_args, uint32_t first_round = 0);

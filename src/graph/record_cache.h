@@ -6,7 +6,9 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "graph/intern.h"
 #include "graph/tuning.h"
 
 namespace dyc {
@@ -54,13 +56,42 @@ class RecordCache {
 
   // Where the key is kept if it is in the cache.
   Entry& slot(const Key& key) { return (*entries_)[key.hash >> (64 - tuning::kCachedSignatures)]; }
-  void clear() { *entries_ = {}; }
+
+  // Ops of more arguments or attributes: their keys are lists of words, in a table.
+  static constexpr uint32_t kMostListed = 16, kMostListedAttrs = 8;
+  struct ListKey {
+    uint32_t words[2 + kMostListedAttrs + 3 * kMostListed];
+    uint32_t n = 0;
+    uint64_t hash = 0;
+    void add(uint32_t word) { words[n++] = word; }
+  };
+  const CachedSignature* find(ListKey& key) const {
+    const uint32_t known = lists_.find(key.words, key.n, &key.hash);
+    return known == InternTable::kNone ? nullptr : &of_lists_[known];
+  }
+  // After find() of this key found none.
+  void set(const ListKey& key, const CachedSignature& of) {
+    if (of_lists_.size() == tuning::kMostListKeys) clear_lists();
+    lists_.add(key.words, key.n, key.hash);
+    of_lists_.push_back(of);
+  }
+
+  void clear() {
+    *entries_ = {};
+    clear_lists();
+  }
 
  private:
+  void clear_lists() {
+    lists_.clear();
+    of_lists_.clear();
+  }
   static constexpr uint64_t kOdd[2 + kMostArgs] = {0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb,
                                                    0xd6e8feb86659fd93, 0xa0761d6478bd642f};
   std::unique_ptr<std::array<Entry, 1u << tuning::kCachedSignatures>> entries_ =
       std::make_unique<std::array<Entry, 1u << tuning::kCachedSignatures>>();
+  InternTable lists_;
+  std::vector<CachedSignature> of_lists_;  // by number in lists_
 };
 
 }  // namespace dyc

@@ -33,11 +33,32 @@ template <uint32_t n>
     return append_cached(entry.value, args, n, ids);
   }
   const NewNode made = record_new(op, args, n, attrs, n_attrs, ids, false);
-  if (made.cacheable) {
-    const Node& node = nodes_[made.id];
-    const uint32_t size = signatures_.brief(node.sig).size;
-    entry.set(key, n, {node.sig, node.site, size, node.flags & Node::requires_grad});
+  if (made.cacheable) entry.set(key, n, known_of(made.id));
+  return made.id;
+}
+
+[[gnu::noinline]] NodeId Graph::record_many(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs,
+                                            uint32_t n_attrs, const Ids& ids) {
+  const WeightPositions weights(op);
+  bool numbered = may_be_shared(op);
+  RecordCache::ListKey key;
+  key.add(op);
+  key.add(n << 8 | n_attrs);
+  for (uint32_t i = 0; i < n_attrs; ++i) key.add(attrs[i]);
+  for (uint32_t i = 0; i < n; ++i) {
+    const Node& a = argument(args[i]);
+    numbered = numbered && a.value_number;
+    if (weights.has(i)) key.add(a.value_number);
+    key.add(a.sig * 2 + (a.flags & Node::requires_grad));
+    key.add(a.site);
   }
+  if (numbered) return record_new(op, args, n, attrs, n_attrs, ids, true).id;
+  if (const CachedSignature* known = record_cache_.find(key)) {
+    std::copy_n(args, n, arg_pool_.extend(n));
+    return append_cached(*known, args, n, ids);
+  }
+  const NewNode made = record_new(op, args, n, attrs, n_attrs, ids, false);
+  if (made.cacheable) record_cache_.set(key, known_of(made.id));
   return made.id;
 }
 
@@ -50,6 +71,8 @@ template <uint32_t n>
     if (n == 2) return record_few<2>(op, args, attrs, n_attrs, ids);
     if (n == 3) return record_few<3>(op, args, attrs, n_attrs, ids);
   }
+  if (n > 0 && n <= RecordCache::kMostListed && n_attrs <= RecordCache::kMostListedAttrs)
+    return record_many(op, args, n, attrs, n_attrs, ids);
   return record_uncached(op, args, n, attrs, n_attrs, ids);
 }
 
