@@ -6,6 +6,12 @@
 
 namespace dyc {
 
+namespace {
+
+constexpr uint32_t kMaskedArgs = 31;  // from here on Sig::requires_grad_mask has one bit for all
+
+}  // namespace
+
 uint32_t OperandResolver::begin(uint32_t first_launch) {
   first_launch_ = first_launch;
   copies_.clear();
@@ -28,12 +34,16 @@ void OperandResolver::resolve(Launch& l, uint32_t args) {
   }
 }
 
-// Sets the properties that the nodes of a launch share, where they have different signatures.
+// Sets the properties that the nodes of a launch share, where they have different signatures. If these differ
+// only in which arguments take gradients (the first step of a recurrence reads zeros), the one that has all
+// of them stands for all: nobody reads the gradients that the others get.
 void OperandResolver::inspect_nodes(Launch& l) {
   if (l.uniform) return;
   const NodeId* nodes = plan_.nodes.data() + l.nodes;
-  l.sig = graph_.node(nodes[0]).sig;
-  l.uniform = l.flat = true;
+  const Sig& first = graph_.sig(nodes[0]);
+  uint32_t widest = kNone;
+  bool one = true, same_shapes = l.fixed_arity && first.n_args < kMaskedArgs;
+  l.flat = true;
   l.requires_grad = false;
   l.requires_grad_args = 0;
   l.out_index = static_cast<uint32_t>(plan_.index.size());
@@ -46,11 +56,22 @@ void OperandResolver::inspect_nodes(Launch& l) {
     const Sig& s = *(sigs_[i] = &graph_.sig_number(number));
     if (&s == last) continue;
     last = &s;
-    l.uniform = l.uniform && number == l.sig;
+    one = one && &s == &first;
+    same_shapes = same_shapes && s.y == first.y && s.x == first.x;
     l.flat = l.flat && s.flat;
     l.requires_grad = l.requires_grad || s.requires_grad;
     if (l.fixed_arity) l.requires_grad_args |= s.requires_grad_mask;
+    if (s.requires_grad_mask == l.requires_grad_args) widest = number;
   }
+  l.sig = graph_.node(nodes[0]).sig;
+  l.uniform = one;
+  if (same_shapes && graph_.sig_number(widest).requires_grad_mask == l.requires_grad_args) {
+    l.sig = widest;
+    l.uniform = true;
+  }
+  if (!l.uniform) return;
+  plan_.index.resize(l.out_index);
+  l.out_index = 0;
 }
 
 // An argument in weight position that is the same for the whole graph; otherwise an unused operand.
