@@ -124,17 +124,29 @@ Operand operand_of_offsets(const Graph& graph, const Plan& plan, const Launch& l
   return o;
 }
 
+// Without branches that depend on the offsets, in two chains of instructions.
+Extremes extremes(const int64_t* at, size_t n) {
+  int64_t low = at[0], high = at[0], other_low = low, other_high = high;
+  size_t i = 1;
+  for (; i + 1 < n; i += 2) {
+    low = std::min(low, at[i]);
+    high = std::max(high, at[i]);
+    other_low = std::min(other_low, at[i + 1]);
+    other_high = std::max(other_high, at[i + 1]);
+  }
+  if (i < n) {
+    low = std::min(low, at[i]);
+    high = std::max(high, at[i]);
+  }
+  return {std::min(low, other_low), std::max(high, other_high)};
+}
+
 ReadRange range_of(const Graph& graph, const Plan& plan, const Launch& l, uint32_t k) {
   const Operand& o = plan.operands[l.operands + k];
   const int64_t size = graph.sig_number(l.sig).x[k]->size();
   if (o.kind == Operand::indexed) {
-    const int64_t* const at = plan.index.data() + o.index;
-    int64_t low = at[0], high = at[0];
-    for (uint32_t i = 1; i < l.count; ++i) {  // without branches that depend on the places
-      low = std::min(low, at[i]);
-      high = std::max(high, at[i]);
-    }
-    return {low, high + size};
+    const auto [least, greatest] = extremes(plan.index.data() + o.index, l.count);
+    return {least, greatest + size};
   }
   if (o.kind == Operand::contiguous && o.stride == 0) return {o.base, o.base + l.total};
   const bool run = o.kind == Operand::contiguous || o.kind == Operand::strided;

@@ -41,6 +41,12 @@ class OperandResolver {
 // Operand k of a launch over nodes of equal shapes whose offsets plan.index has from `begin` on.
 Operand operand_of_offsets(const Graph& graph, const Plan& plan, const Launch& l, uint32_t k, uint32_t begin);
 
+// The least and the greatest of n > 0 offsets.
+struct Extremes {
+  int64_t least, greatest;
+};
+Extremes extremes(const int64_t* at, size_t n);
+
 // Part of the value arena that an operand reads.
 struct ReadRange {
   int64_t begin, end;

@@ -74,14 +74,11 @@ void GradientClearing::note_reader(uint32_t reader) {
 }
 
 // Least and greatest offset of argument k over the nodes; of all arguments, where their number differs.
-std::pair<int64_t, int64_t> GradientClearing::first_and_last(const Launch& l, uint32_t k) const {
+Extremes GradientClearing::first_and_last(const Launch& l, uint32_t k) const {
   const Operand& o = launches_.plan().operands[l.operands + k];
   if (o.kind == Operand::indexed) {
-    const auto begin = launches_.plan().index.begin() + o.index;
-    const auto end = begin + (l.fixed_arity ? l.count : launches_.plan().starts[l.arg_begin + l.count]);
-    if (begin == end) return {-1, -1};
-    const auto [least, greatest] = std::minmax_element(begin, end);
-    return {*least, *greatest};
+    const uint32_t n = l.fixed_arity ? l.count : launches_.plan().starts[l.arg_begin + l.count];
+    return n ? extremes(launches_.plan().index.data() + o.index, n) : Extremes{-1, -1};
   }
   const bool run = o.kind == Operand::contiguous || o.kind == Operand::strided;
   const int64_t last = !run       ? o.base

@@ -2,7 +2,6 @@
 // that reads the values, so that the zeros are still in the cache. Of a launch that takes part with some of
 // its nodes only these are zeroed, as no other gradient is read: a chart has many scores, a loss few of them.
 #pragma once
-#include <utility>
 #include <vector>
 
 #include "exec/launch_reader.h"
@@ -25,7 +24,7 @@ class GradientClearing {
  private:
   void clear(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) const;
   void note_reader(uint32_t reader);
-  std::pair<int64_t, int64_t> first_and_last(const Launch& l, uint32_t k) const;
+  Extremes first_and_last(const Launch& l, uint32_t k) const;
 
   const LaunchReader& launches_;
   std::vector<int64_t> outs_;                       // per launch: offset of its results
