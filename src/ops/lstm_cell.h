@@ -68,18 +68,47 @@ struct LstmCell {
     float *gates, *c, *out;
     size_t h;
     float bias;
+    // Activates gate k: input, forget, output, candidate.
+    template <class T, size_t k>
+    DYC_INLINE T gate(size_t g) const {
+      using namespace lstm;
+      T x = get<T>(z + g + k * h);
+      if constexpr (k == 1) x += bias;
+      const T y = k < 3 ? vlogistic(x) : vtanh(x);
+      put<T>(gates + g + k * h, y);
+      return y;
+    }
+    template <class T>
+    DYC_INLINE void finish(size_t s, T i, T f, T o, T u) const {
+      using namespace lstm;
+      const T cell = i * u + f * get<T>(c_prev + s);
+      put<T>(c + s, cell);
+      put<T>(out + s, o * vtanh(cell));
+    }
+    template <class T>
+    DYC_INLINE void at(size_t s, size_t g) const {
+      const T i = gate<T, 0>(g), f = gate<T, 1>(g), o = gate<T, 2>(g), u = gate<T, 3>(g);
+      finish<T>(s, i, f, o, u);
+    }
+  };
+  // The same in passes: a processor computes several elements of one function at a time, but two of such a
+  // chain of functions are longer than what it looks ahead.
+  template <size_t k>
+  struct GatePass {
+    const Forward& cell;
+    template <class T>
+    DYC_INLINE void at(size_t, size_t g) const {
+      cell.template gate<T, k>(g);
+    }
+  };
+  struct StatePass {
+    const Forward& cell;
     template <class T>
     DYC_INLINE void at(size_t s, size_t g) const {
       using namespace lstm;
-      const T i = vlogistic(get<T>(z + g)), f = vlogistic(get<T>(z + g + h) + bias);
-      const T o = vlogistic(get<T>(z + g + 2 * h)), u = vtanh(get<T>(z + g + 3 * h));
-      const T cell = i * u + f * get<T>(c_prev + s);
-      put<T>(gates + g, i);
-      put<T>(gates + g + h, f);
-      put<T>(gates + g + 2 * h, o);
-      put<T>(gates + g + 3 * h, u);
-      put<T>(c + s, cell);
-      put<T>(out + s, o * vtanh(cell));
+      const float* const y = cell.gates + g;
+      const size_t h = cell.h;
+      cell.finish<T>(s, get<T>(y), get<T>(y + h), get<T>(y + 2 * h), get<T>(y + 3 * h));
     }
   };
   template <bool to_z, bool to_c>
@@ -108,7 +137,15 @@ struct LstmCell {
   static void forward(const KernelArgs& m) {
     const size_t h = m.xd[1]->d[0], n = h * m.xd[0]->bd;
     float* y = m.out();
-    lstm::for_gates<I>(h, m.xd[0]->bd, Forward{m.x[0], m.x[1], y, y + 4 * n, y + 5 * n, h, m.real(0)});
+    const Forward cell{m.x[0], m.x[1], y, y + 4 * n, y + 5 * n, h, m.real(0)};
+    const uint32_t batch = m.xd[0]->bd;
+    if constexpr (is_thread_group<I>) return lstm::for_gates<I>(h, batch, cell);
+    if (h <= I::lanes) return lstm::for_gates<I>(h, batch, cell);
+    lstm::for_gates<I>(h, batch, GatePass<0>{cell});
+    lstm::for_gates<I>(h, batch, GatePass<1>{cell});
+    lstm::for_gates<I>(h, batch, GatePass<2>{cell});
+    lstm::for_gates<I>(h, batch, GatePass<3>{cell});
+    lstm::for_gates<I>(h, batch, StatePass{cell});
   }
   template <class I, bool to_z, bool to_c>
   static DYC_INLINE void run_backward(const KernelArgs& m, float* dz, float* dc_prev) {
