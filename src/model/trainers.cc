@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <cstring>
 
 #include "base/error.h"
@@ -65,9 +66,13 @@ void Trainer::update(float scale) {
   if (average_) average_->add(*collection_, updates_);
 }
 
+bool Trainer::is_usable(double norm, float scale) {
+  return norm * norm <= std::numeric_limits<float>::max() && std::isfinite(norm * scale);
+}
+
 bool Trainer::clip(UpdateFactors& factors, double norm) const {
+  if (!is_usable(norm, factors.clip)) refuse_norm(norm);
   norm *= std::abs(factors.clip);
-  if (!std::isfinite(norm)) refuse_norm(norm);
   if (clip_threshold_ <= 0.f || !(norm > clip_threshold_)) return false;
   factors.clip = static_cast<float>(factors.clip * (clip_threshold_ / norm));
   return true;
@@ -160,10 +165,10 @@ double Trainer::gradient_norm() {
 void Trainer::refuse_norm(double norm) const {
   std::string where;
   for (const StoragePtr& p : collection_->storages())
-    if (where.empty() && !std::isfinite(squared_grad_norm(*p))) where = p->name;
+    if (where.empty() && !is_usable(std::sqrt(squared_grad_norm(*p)), 1.f)) where = p->name;
   throw RuntimeError(text(name(), ".update(): Magnitude of gradient is bad: ", norm,  // begins as in DyNet
                           where.empty() ? "" : ", first in parameter ", where,
-                          "; wanted a finite number. Nothing was updated. "
+                          "; wanted a number whose square is a finite float. Nothing was updated. "
                           "renew_cg(immediate_compute=True, check_validity=True) stops where it arises."));
 }
 

@@ -110,6 +110,8 @@ class Trainer {
   // Whether gradients are scaled down. Throws RuntimeError where their norm is not finite.
   bool clip(UpdateFactors& factors, double norm) const;
   double gradient_norm();
+  // DyNet sums squares as a float, and ends a diverging program where that overflows.
+  static bool is_usable(double norm, float scale);
   [[noreturn]] void refuse_norm(double norm) const;
   void update_all(const UpdateFactors& factors);
   UpdateJob& add_job(Storage& storage, const std::vector<uint32_t>* rows);

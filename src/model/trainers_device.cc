@@ -33,7 +33,7 @@ bool Trainer::update_on_device(float scale) {
     std::erase_if(changing, [](const StoragePtr& p) { return !p->updated; });
     if (device && device->start(changing)) {
       if (clip_threshold_ > 0.f) norm = std::sqrt(device->squared_norm(collection_->storages()));
-      if (std::isfinite(norm * scale)) {
+      if (is_usable(norm, scale)) {
         run_on(*device, scale, norm);
         return true;
       }
