@@ -143,12 +143,17 @@ def test_script_with_a_class_of_its_own(dy: Any, tmp_path: Path) -> None:
 
 
 def test_trusted_names(dy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dynet_compat.files import written_here
+
     monkeypatch.chdir(
         tmp_path
     )  # under a tool such as pytest, the modules of the current folder are the program's
     pc = dy.ParameterCollection()
-    with pytest.warns(UserWarning, match=rf"load\(\) will refuse object 1: .*{__name__}.Words"):
+    with pytest.warns(UserWarning, match=rf"will refuse object 1: .*{__name__}.Words"):
         dy.save(tmp_path / "m", [Tagger(pc, 2, 2, None, Words())])
+    (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection())
+    assert loaded.tags.words == ["a", "b"]
+    written_here.forget()
     with pytest.raises(pickle.UnpicklingError, match=rf"trusted=\['{__name__}.Words'\]"):
         dy.load(tmp_path / "m", dy.ParameterCollection())
     for trusted in ([Words], [f"{__name__}.Words"]):

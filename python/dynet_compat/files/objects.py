@@ -19,8 +19,9 @@ import numpy as np
 from .. import _core
 from .._core import LookupParameters, ParameterCollection, Parameters
 from ..api.builders import BiRNNBuilder
+from . import written_here
 from .own_classes import OwnClasses, has_method, is_class, is_one_of
-from .pairs import OpenPair, replacing_pair
+from .pairs import OpenPair, replacing_pair, unbound
 from .pickle_names import PLAIN, Names
 from .text_format import (
     Pair,
@@ -108,6 +109,23 @@ def _pickled(entry: tuple[Any, ...]) -> tuple[bytes, bool]:
     return stream.getvalue(), pickler.is_doubtful
 
 
+class _OwnUnpickler(pickle.Unpickler):
+    """Reads what `_Pickler` of this process wrote."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = _own(module, name)
+        return super().find_class(module, name) if found is None else found
+
+
+def _unpickled(contents: bytes) -> list[Any]:
+    """The objects of pickles that this process wrote."""
+    stream = io.BytesIO(contents)
+    found = []
+    while stream.tell() < len(contents):
+        found.append(_OwnUnpickler(stream).load())
+    return found
+
+
 def _names(op: str, meta: str, trusted: Iterable[Any]) -> Names:
     return Names(_own, "from_spec", trusted, op, OwnClasses(os.path.dirname(meta)))
 
@@ -120,7 +138,10 @@ def _warn_of_refusal(base: str, pickles: Sequence[tuple[int, bytes]]) -> None:
         except pickle.UnpicklingError as error:
             import warnings  # not at the start: the package must be imported fast
 
-            message = f"save(): {base}.meta is written, but load() will refuse object {place}: {error}"
+            message = (
+                f"save(): {base}.meta is written, but load() of other programs, and in the next run of this "
+                f"one, will refuse object {place}: {error}"
+            )
             warnings.warn(message, UserWarning, stacklevel=3)
 
 
@@ -148,7 +169,8 @@ def save(basename: Path, objects: Iterable[Any]) -> None:
     """Write objects to `basename.data` (values) and `basename.meta` (what they are), for `load`.
 
     Both files are replaced together: after a crash, and beside other processes that save or load the same
-    name, `load` finds the old ones or the new ones. A UserWarning says if `load` would refuse an object.
+    name, `load` finds the old ones or the new ones. A UserWarning says if `load` would refuse an object in
+    another process; this one reads what it wrote.
 
     Args:
         basename: path without the endings.
@@ -188,6 +210,8 @@ def save(basename: Path, objects: Iterable[Any]) -> None:
             known[lookup, name] = number
     with replacing_pair(base + ".data", base + ".meta", b"".join(metas)) as new:
         _core._write_parameters(new.fd, shown(base + ".data"), pairs)
+    if doubtful:
+        written_here.note(b"".join(metas))
     _warn_of_refusal(base, doubtful)
 
 
@@ -213,8 +237,10 @@ class _Model:
 
     def _read(self, pair: OpenPair) -> None:
         op, data = self.op, self.data
+        contents = unbound(pair.meta)
         try:
-            self.entries = load_all(pair.meta, self.names)
+            known = written_here.has(contents)
+            self.entries = _unpickled(contents) if known else load_all(pair.meta, self.names)
         except pickle.UnpicklingError as error:
             raise pickle.UnpicklingError(f"{op}: {self.meta}: {error}. Nothing was loaded.") from None
         if pair.missing is not None:

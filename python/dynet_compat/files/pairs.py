@@ -53,6 +53,12 @@ def _binding(meta: bytes) -> Optional[tuple[int, int]]:
     return (int(found[1]), int(found[2], 16)) if found else None
 
 
+def unbound(meta: bytes) -> bytes:
+    """The contents of .meta without what binds it."""
+    found = _BINDING.match(meta)
+    return meta[:2] + meta[found.end() :] if found else meta
+
+
 class OpenPair:
     """A .meta file's contents, and the .data file that belongs to it, open. A context manager.
 

@@ -136,7 +136,9 @@ class Names:
                 return found
         if self.may_call(found) or has_method(found, self._protocol):
             return found
-        self._refuse(module, name, f"is no class with a {self._protocol}()")
+        is_function = isinstance(found, types.FunctionType)
+        why = "is a function" if is_function else f"is no class with a {self._protocol}()"
+        self._refuse(module, name, why)
 
     def may_call(self, found: Any) -> bool:
         return is_one_of(found, self.trusted)
@@ -162,7 +164,7 @@ class Names:
 
     def hint(self, name: str) -> str:
         """What to do about a name that is refused."""
-        if name.startswith("__main__."):
+        if name.startswith("__main__.") and _loaded("__main__", name.partition(".")[2]) is None:
             return (
                 "the script that saved it had the class in itself: put the class into a module that both "
                 f"scripts import, or say `from that_script import {name.split('.')[1]}` here"
