@@ -44,13 +44,6 @@ void Graph::refuse_argument() {
   throw ValueError("expected expressions of this graph, got one of an earlier graph");
 }
 
-[[gnu::noinline]] NodeId Graph::record_uncached(OpId op, const NodeId* args, uint32_t n,
-                                                const uint32_t* attrs, uint32_t n_attrs, const Ids& ids) {
-  bool numbered = n > 0 && may_be_shared(op);
-  for (uint32_t i = 0; i < n; ++i) numbered = argument(args[i]).value_number && numbered;
-  return record_new(op, args, n, attrs, n_attrs, ids, numbered).id;
-}
-
 // `numbered`: all arguments have value numbers. Only a node that has none, and is not empty, may be cached.
 [[gnu::noinline]] Graph::NewNode Graph::record_new(OpId op, const NodeId* args, uint32_t n,
                                                    const uint32_t* attrs, uint32_t n_attrs, const Ids& ids,

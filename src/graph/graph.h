@@ -5,7 +5,7 @@
 // nodes; tables of signatures and sites, which outlive renewals; BucketTable, ParameterTable, ValueNumbers
 // and Generations, each with its own head comment.
 //
-// Graph has 75 methods and 25 fields: recording, the accessors of a node, and the life of the graph
+// Graph has 76 methods and 25 fields: recording, the accessors of a node, and the life of the graph
 // all work on the same few vectors, and record(), record_cached() and append_nodes() are as fast as they are
 // because nothing lies between them and these vectors.
 #pragma once
@@ -252,8 +252,6 @@ class Graph : public Generations {
   bool may_be_shared(OpId op) const {
     return share_equal_values && op != op_id<Pick> && !is_one_of(op, NumberOps{});
   }
-  NodeId record_uncached(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
-                         const Ids& ids);
   NewNode record_new(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs, uint32_t n_attrs,
                      const Ids& ids, bool numbered);
   NodeId lookup_new(const Storage& storage, const Ids& ids, bool update);

@@ -40,7 +40,11 @@ template <uint32_t n>
 [[gnu::noinline]] NodeId Graph::record_many(OpId op, const NodeId* args, uint32_t n, const uint32_t* attrs,
                                             uint32_t n_attrs, const Ids& ids) {
   const WeightPositions weights(op);
-  bool numbered = may_be_shared(op);
+  bool numbered = n > 0 && may_be_shared(op);
+  if (n > RecordCache::kMostListed || n_attrs > RecordCache::kMostListedAttrs) {
+    for (uint32_t i = 0; i < n; ++i) numbered = argument(args[i]).value_number && numbered;
+    return record_new(op, args, n, attrs, n_attrs, ids, numbered).id;
+  }
   RecordCache::ListKey key;
   key.add(op);
   key.add(n << 8 | n_attrs);
@@ -71,9 +75,7 @@ template <uint32_t n>
     if (n == 2) return record_few<2>(op, args, attrs, n_attrs, ids);
     if (n == 3) return record_few<3>(op, args, attrs, n_attrs, ids);
   }
-  if (n > 0 && n <= RecordCache::kMostListed && n_attrs <= RecordCache::kMostListedAttrs)
-    return record_many(op, args, n, attrs, n_attrs, ids);
-  return record_uncached(op, args, n, attrs, n_attrs, ids);
+  return record_many(op, args, n, attrs, n_attrs, ids);
 }
 
 [[gnu::flatten]] NodeId Graph::unary(OpId op, NodeId x) { return record_few<1>(op, &x, nullptr, 0, kNoIds); }
