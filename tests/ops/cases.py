@@ -313,6 +313,8 @@ CATS = (
 for group, dim in CATS:
     add("concatenate", "dy.concatenate(x, d=%d)" % dim if dim else "dy.concatenate(x)", *group)
 add("concatenate", "dy.concatenate([x[0], x[1], x[0]])", t(3), t(2))
+add("concatenate", "dy.concatenate([dy.pick(x[0], i % 4) for i in range(20)])", t(4))
+add("concatenate", "dy.concatenate([x[0][2], dy.scalarInput(3), x[1], x[0][0]])", t(4), t(3))
 add("concatenate", "dy.concatenate(x, d=3)", t(2, 3), t(2, 3), ref="np.stack(x, axis=2)[:, :, None]",
     why="concatenate two dims beyond the operands' leaves the dim between them undefined")
 for group in ((t(3), t(3), t(3)), (t(3, 2), t(3)), (t(3, b=2), t(3)), (t(1), t(1)), (t(4),)):
