@@ -47,7 +47,7 @@ class LaunchReader {
 
   // A node of a launch.
   struct Item {
-    const Sig* sig;
+    const Sig* sig;  // its own or, in a uniform launch, that of the launch
     NodeId id;
     int64_t out;  // offset of its result
   };

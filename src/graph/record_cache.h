@@ -57,7 +57,7 @@ class RecordCache {
   // Where the key is kept if it is in the cache.
   Entry& slot(const Key& key) { return (*entries_)[key.hash >> (64 - tuning::kCachedSignatures)]; }
 
-  // Ops of more arguments or attributes: their keys are lists of words, in a table.
+  // Ops of more arguments or attributes, up to these numbers: their keys are lists of words, in a table.
   static constexpr uint32_t kMostListed = 16, kMostListedAttrs = 8;
   struct ListKey {
     uint32_t words[2 + kMostListedAttrs + 3 * kMostListed];

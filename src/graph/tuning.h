@@ -26,7 +26,7 @@ constexpr uint32_t kGraphsKept = 64;  // renewals: a table that filled up in few
 constexpr uint32_t kFirstNodes = 1024;  // of a graph that are allocated at once, with kFirstArgs arguments
 constexpr uint32_t kFirstArgs = 2048;
 constexpr int kCachedSignatures = 10;     // bits of their number: 64 bytes each, so that the cache is 64 KB
-constexpr uint32_t kMostListKeys = 2048;  // ops on many arguments that are known; above it none is
+constexpr uint32_t kMostListKeys = 2048;  // ops on many arguments that are kept; then all are forgotten
 constexpr uint32_t kAdviceFrom = 1000;    // from which a message advises renew_cg()
 
 // ---- nested loops (by launch counts: tests/graph/test_nested_loops.py)

@@ -107,10 +107,10 @@ class Trainer {
   void leave_to_host();
 
   void update_on_host(float scale);
-  // Whether gradients are scaled down. Throws RuntimeError where their norm is not finite.
+  // Whether gradients are scaled down. Throws RuntimeError where their norm is not usable.
   bool clip(UpdateFactors& factors, double norm) const;
   double gradient_norm();
-  // DyNet sums squares as a float, and ends a diverging program where that overflows.
+  // Is the square of a gradient's norm a finite float? DyNet ends a diverging program where it is not.
   static bool is_usable(double norm, float scale);
   [[noreturn]] void refuse_norm(double norm) const;
   void update_all(const UpdateFactors& factors);

@@ -91,8 +91,8 @@ struct LstmCell {
       finish<T>(s, i, f, o, u);
     }
   };
-  // The same in passes: a processor computes several elements of one function at a time, but two of such a
-  // chain of functions are longer than what it looks ahead.
+  // The same in passes. A processor computes several elements at a time within a short window of
+  // instructions; two functions of one element after each other exceed it.
   template <size_t k>
   struct GatePass {
     const Forward& cell;

@@ -30,12 +30,13 @@ struct Operand {
 struct Launch {
   OpId op = 0;
   OpKind kind = OpKind::input;
-  bool uniform = true;  // all nodes have signature `sig`
-  bool flat = false;    // all nodes are Sig::flat
+  // All nodes have the shapes of `sig`; they may differ in which of their arguments take gradients.
+  bool uniform = true;
+  bool flat = false;  // all nodes are Sig::flat
   bool fixed_arity = true;
   bool requires_grad = false;       // gradients flow through it
   uint32_t requires_grad_args = 0;  // fixed arity, bit k: argument k of some node (31: and any beyond)
-  uint32_t sig = 0;                 // of the first node
+  uint32_t sig = 0;                 // of the first node, or of one that takes all gradients
   uint32_t batch_key = 0;
   uint32_t count = 0;
   uint32_t nodes = 0;     // into Plan::nodes

@@ -42,7 +42,9 @@ void OperandResolver::inspect_nodes(Launch& l) {
   const NodeId* nodes = plan_.nodes.data() + l.nodes;
   const Sig& first = graph_.sig(nodes[0]);
   uint32_t widest = kNone;
-  bool one = true, same_shapes = l.fixed_arity && first.n_args < kMaskedArgs;
+  // Ops of the script, and those that look at all nodes' targets at once, are told of their own arguments.
+  const bool told = l.kind == OpKind::user || l.kind == OpKind::custom;
+  bool one = true, same_shapes = l.fixed_arity && !told && first.n_args < kMaskedArgs;
   l.flat = true;
   l.requires_grad = false;
   l.requires_grad_args = 0;

@@ -114,7 +114,12 @@ class _OwnUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         found = _own(module, name)
-        return super().find_class(module, name) if found is None else found
+        if found is not None:
+            return found
+        try:
+            return super().find_class(module, name)
+        except (AttributeError, ImportError) as error:  # it is gone since
+            raise pickle.UnpicklingError(str(error)) from error
 
 
 def _unpickled(contents: bytes) -> list[Any]:

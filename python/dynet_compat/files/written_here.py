@@ -27,5 +27,5 @@ def has(contents: bytes) -> bool:
 
 
 def forget() -> None:
-    """From now on all contents may come from a stranger."""
+    """From now on all contents may come from a stranger: for tests, which play another process."""
     _digests.clear()
