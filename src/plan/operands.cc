@@ -42,9 +42,10 @@ void OperandResolver::inspect_nodes(Launch& l) {
   const NodeId* nodes = plan_.nodes.data() + l.nodes;
   const Sig& first = graph_.sig(nodes[0]);
   uint32_t widest = kNone;
-  // Ops of the script, and those that look at all nodes' targets at once, are told of their own arguments.
-  const bool told = l.kind == OpKind::user || l.kind == OpKind::custom;
-  bool one = true, same_shapes = l.fixed_arity && !told && first.n_args < kMaskedArgs;
+  // The script's functions, and kernels that look at the targets of all nodes, need each node's own
+  // arguments.
+  const bool node_by_node = l.kind == OpKind::user || l.kind == OpKind::custom;
+  bool one = true, same_shapes = l.fixed_arity && !node_by_node && first.n_args < kMaskedArgs;
   l.flat = true;
   l.requires_grad = false;
   l.requires_grad_args = 0;
