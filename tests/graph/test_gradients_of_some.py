@@ -1,4 +1,4 @@
-"""Launches whose nodes have equal shapes, but not all the same arguments that take gradients."""
+"""Launches over nodes of equal shapes that differ in which of their arguments take gradients."""
 
 from __future__ import annotations
 
