@@ -213,10 +213,11 @@ def save(basename: Path, objects: Iterable[Any]) -> None:
             if (lookup, name) not in known:  # once, however often it occurs: DyNet cannot read it twice
                 pairs.append((p, name))
             known[lookup, name] = number
-    with replacing_pair(base + ".data", base + ".meta", b"".join(metas)) as new:
+    contents = b"".join(metas)
+    with replacing_pair(base + ".data", base + ".meta", contents) as new:
         _core._write_parameters(new.fd, shown(base + ".data"), pairs)
     if doubtful:
-        written_here.note(b"".join(metas))
+        written_here.note(contents)
     _warn_of_refusal(base, doubtful)
 
 
