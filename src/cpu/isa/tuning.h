@@ -69,7 +69,7 @@ inline constexpr int64_t kTnFetchedLeast = 65, kTnFetchedMost = 512;
 inline constexpr int64_t kNtBlock = 128, kNtLong = 2048;  // terms of a chain of additions, and of a piece
 inline constexpr int kNtStreamCols = 8;  // columns up to which dW is streamed, which is all that takes time
 // Blocks of columns are fetched ahead that have at most so many floats, if all have at least so many.
-inline constexpr int64_t kNtFetched = 96 * 1024, kNtStreamed = 1024 * 1024;
+inline constexpr int64_t kNtFetched = 96 * 1024, kNtStreamed = 192 * 1024;
 // Rows of such a dW up to which the last vectors of its columns are apart (AVX2 gains nothing).
 inline constexpr int64_t kNtShortRows = kManyRegisters ? 4 * kLanes : 0;
 // Of dW, at a time.
