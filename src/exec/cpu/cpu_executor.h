@@ -1,6 +1,6 @@
 // Runs launches on the CPU, forward and backward.
 //
-// 76 methods and 15 fields, the methods short: the kinds of launches (element-wise, per node, custom, matmul,
+// 76 methods and 16 fields, the methods short: the kinds of launches (element-wise, per node, custom, matmul,
 // lookup), each in a file of its own (forward.cc, backward.cc, custom.cc, matmul.cc, fused_group.cc), call
 // each other within fused groups for every launch, and share the buffers of columns and products below, which
 // keep their memory.
@@ -57,16 +57,25 @@ class CpuExecutor final : public Executor {
     if (plan_.launches[launch].loss != kNone) [[unlikely]]
       column_losses_.separate(launch);
   }
-  void fetch_gradients(int64_t offset, size_t) override { column_losses_.complete_gradient(offset); }
+  void fetch_gradients(int64_t offset, size_t) override {
+    column_losses_.complete_gradient(offset);
+    aliases_.store(offset);
+  }
   bool pairs_losses() const override { return true; }
   void complete_gradients() override {
     run_kept();
     column_losses_.complete_gradients();
   }
-  void cut_back(uint32_t launches) override { column_losses_.cut_back(launches); }
+  void cut_back(uint32_t launches) override {
+    column_losses_.cut_back(launches);
+    if (launches) aliases_.store_all();
+    aliases_.clear();
+  }
   void exchange(Executor& other) override {
     Executor::exchange(other);
-    column_losses_.exchange(static_cast<CpuExecutor&>(other).column_losses_);
+    auto& same = static_cast<CpuExecutor&>(other);
+    column_losses_.exchange(same.column_losses_);
+    aliases_.exchange(same.aliases_);
   }
 
  private:
@@ -194,7 +203,8 @@ class CpuExecutor final : public Executor {
   const KernelTable& kernels_;
   std::vector<Part> parts_;
   std::vector<size_t> chunks_;  // where the parts of each chunk begin
-  GradientClearing clearing_{*this};
+  GradientAliases aliases_{*this};
+  GradientClearing clearing_{*this, aliases_};
   BackwardOrder order_{*this};
   ColumnLosses column_losses_{*this};
   std::vector<int64_t> operand_memory_, result_memory_;

@@ -181,7 +181,7 @@ void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end
     const bool affine = l.op == op_id<Affine>;
     const int64_t m = sig.y->rows();
     const Operand* o = plan_.operands.data() + l.operands;
-    const Columns dy{l.out, m, nullptr, l.total / m};
+    const Columns dy = aliases_.columns(l).value_or(Columns{l.out, m, nullptr, l.total / m});
     if (affine && wanted(l, 0)) {
       if (sig.bias_per_column) add_bias_columns(l, dy);
       else deferred_.add(o[0], m, 0, dy, dy);
@@ -189,7 +189,8 @@ void CpuExecutor::back_products(const Launch& head, uint32_t begin, uint32_t end
     for (uint32_t k = affine; k + 1 < sig.n_args; k += 2) {
       if (!wanted(l, k) && !wanted(l, k + 1)) continue;
       Input& in = input(l, k + 1);
-      if (wanted(l, k + 1)) in.products.push_back({m, weight(o[k]), m, {grads() + l.out, m, nullptr}});
+      if (wanted(l, k + 1))
+        in.products.push_back({m, weight(o[k]), m, {grads() + dy.base, dy.stride, dy.index}});
       if (wanted(l, k)) deferred_.add(o[k], m, in.k, dy, in.x);
     }
   }

@@ -4,17 +4,18 @@
 #pragma once
 #include <vector>
 
-#include "exec/launch_reader.h"
+#include "exec/cpu/gradient_aliases.h"
 
 namespace dyc {
 
 class GradientClearing {
  public:
-  explicit GradientClearing(const LaunchReader& launches) : launches_(launches) {}
+  GradientClearing(const LaunchReader& launches, GradientAliases& aliases)
+      : launches_(launches), aliases_(aliases), made_by_(launches) {}
 
   // Zeroes the gradients of `root`, the launch that backward begins at, and of results that no launch reads;
-  // those of other results are left to before(), unless all are wanted `at_once`. Not for full gradients,
-  // which the caller zeroes.
+  // those of other results are left to before(), unless all are wanted `at_once`, and some are aliases. Not
+  // for full gradients, which the caller zeroes.
   void begin(const std::vector<uint8_t>& live, const std::vector<uint32_t>& live_nodes, uint32_t root,
              bool at_once);
   // Launches [begin, end) are about to run backward.
@@ -23,11 +24,11 @@ class GradientClearing {
 
  private:
   void clear(const Launch& l, const std::vector<uint8_t>& live, uint32_t live_nodes) const;
-  void note_reader(uint32_t reader);
-  Extremes first_and_last(const Launch& l, uint32_t k) const;
+  void find_readers(const std::vector<uint32_t>& live_nodes, uint32_t root);
 
   const LaunchReader& launches_;
-  std::vector<int64_t> outs_;                       // per launch: offset of its results
+  GradientAliases& aliases_;
+  LaunchesByOffset made_by_;
   std::vector<uint32_t> last_reader_;               // per launch: of its results
   std::vector<uint32_t> first_clear_, next_clear_;  // per launch: lists of those it is the last reader of
 };

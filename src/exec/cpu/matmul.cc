@@ -224,7 +224,8 @@ void CpuExecutor::back_matmul(const Launch& l) {
 void CpuExecutor::add_bias_columns(const Launch& l, const Columns& dy) {
   const Columns db = columns(l, plan_.operands[l.operands], 0, operand_memory_);
   const size_t m = graph_.sig_number(l.sig).y->rows();
-  for (int64_t j = 0; j < dy.count; ++j) add(grads() + db.at(j), grads() + dy.at(j), m);
+  for (int64_t j = 0; j < dy.count; ++j)
+    if (!aliases_.is_alias(db.at(j), dy.at(j))) add(grads() + db.at(j), grads() + dy.at(j), m);
 }
 
 void CpuExecutor::back_matmul_columns(const Launch& l) {
@@ -232,7 +233,8 @@ void CpuExecutor::back_matmul_columns(const Launch& l) {
   const bool affine = l.op == op_id<Affine>;
   const int64_t m = sig.y->rows();
   const Operand* o = plan_.operands.data() + l.operands;
-  const Columns dy = result_columns(l, result_memory_);
+  const std::optional<Columns> aliases = aliases_.columns(l);
+  const Columns dy = aliases ? *aliases : result_columns(l, result_memory_);
   if (affine && wanted(l, 0)) {
     if (sig.bias_per_column) {
       add_bias_columns(l, dy);
