@@ -8,6 +8,10 @@
 
 namespace dyc::py {
 
+// False: regions, walks and replays count as faster than the statements, so that tests do not depend on
+// times.
+inline bool hints_are_timed = true;
+
 inline double call_cost_scale = 1;  // this machine to that one; guarded by the interpreter lock
 
 // One of tuning::kAround..., on this machine.

@@ -42,7 +42,7 @@ PyObject* Region::call(PyObject* const* args, size_t n) {
   payoff_.longest_call = std::max(payoff_.longest_call, elapsed);
   ++statistics_.timed_calls;
   if (std::exchange(walked_, false)) payoff_.next = 0;
-  else if (disabled_.empty()) check_payoff();
+  else if (disabled_.empty() && hints_are_timed) check_payoff();
   return results;
 }
 

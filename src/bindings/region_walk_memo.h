@@ -201,7 +201,7 @@ class MemoTable {
   void count_replay() { ++replays_; }
   uint64_t replays() const { return replays_; }
   bool is_steady() const { return steady_; }  // were nearly all calls replays lately?
-  bool is_to_be_timed() const { return steady_ && !approved_ && WalkPayoff::trials; }
+  bool is_to_be_timed() const { return steady_ && !approved_ && hints_are_timed; }
   void approve() { approved_ = true; }
   bool is_off() const { return off_; }
   // What is known is forgotten, and nothing is written down any more.

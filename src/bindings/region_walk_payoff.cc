@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bindings/call_cost.h"
 #include "bindings/python_compat.h"
 #include "bindings/region_tracer.h"
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <vector>
 
+#include "bindings/call_cost.h"
 #include "bindings/expression.h"
 #include "bindings/tuning.h"
 
@@ -17,10 +18,8 @@ class WalkPayoff {
  public:
   enum Way : uint8_t { walked, with_regions, alone, kWays };
 
-  // False: walks and replays count as faster, so that tests do not depend on times.
-  static inline bool trials = true;
   // Is it time for a trial, after so many walks?
-  bool is_trial(uint64_t walks) const { return trials && walks >= next_; }
+  bool is_trial(uint64_t walks) const { return hints_are_timed && walks >= next_; }
   // How the next call of the trial runs; kWays: it was the last one.
   Way turn();
   void add(Way way, double ns, uint32_t nodes);

@@ -11,10 +11,10 @@ from support.region_models import pair  # noqa: F401
 
 @pytest.fixture(autouse=True)
 def trials(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whether walks and their replays pay is decided by the clock, so only tests marked `trials` let it."""
-    _core._time_walks(request.node.get_closest_marker("trials") is not None)
+    """Whether hints pay is decided by the clock, so only tests marked `trials` let it."""
+    _core._time_hints(request.node.get_closest_marker("trials") is not None)
     yield
-    _core._time_walks(True)
+    _core._time_hints(True)
 
 
 @pytest.fixture
