@@ -46,8 +46,7 @@ class Recurrence:
             self.losses.append(dy.sum_elems(dy.square(wx)))
         return dy.tanh(y)
 
-    def gradients(self, full, batch):
-        """Of the parameters, and of W x of some steps."""
+    def loss(self, batch):
         dy.renew_cg()
         choices = random.Random(self.seed)
         for _ in range(INSTANCES):
@@ -59,18 +58,66 @@ class Recurrence:
                 h = h if "unused" in way else new
             if choices.random() < 0.8:
                 self.losses.append(dy.sum_elems(h))
-        dy.sum_batches(dy.esum(self.losses)).backward(full=full)
+        return dy.sum_batches(dy.esum(self.losses))
+
+    def gradients(self):
+        """Of the parameters, and of W x of some steps."""
         found = {name: p.grad_as_array() for name, p in self.parameters.items()}
         return found | {f"W x {i}": self.projected[i].gradient() for i in range(0, len(self.projected), 7)}
+
+
+def check(aliased, stored, times=1):
+    """Nodes that do not lead to the loss add zeros to `stored`, which moves the blocks of long sums."""
+    for name, gradient in stored.items():
+        wanted = gradient if name.startswith("W x") else times * gradient
+        atol = 1e-6 * np.abs(wanted).max()
+        np.testing.assert_allclose(aliased[name], wanted, rtol=0, atol=atol, err_msg=name)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("ways", [["bias"], *(["bias", way] for way in WAYS[4:]), WAYS], ids="-".join)
 @pytest.mark.parametrize("seed", range(4))
 def test_gradients_are_those_that_are_stored_one_by_one(seed, ways, batch):
-    aliased = Recurrence(seed, ways).gradients(False, batch)
-    stored = Recurrence(seed, ways).gradients(True, batch)
-    for name, gradient in stored.items():
-        # Nodes that do not lead to the loss add zeros to `stored`, which moves the blocks of long sums.
-        atol = 1e-6 * np.abs(gradient).max()
-        np.testing.assert_allclose(aliased[name], gradient, rtol=0, atol=atol, err_msg=f"{name}, of {ways}")
+    aliased, stored = Recurrence(seed, ways), Recurrence(seed, ways)
+    aliased.loss(batch).backward()
+    found = aliased.gradients()
+    stored.loss(batch).backward(full=True)
+    check(found, stored.gradients())
+
+
+def test_backward_again():
+    aliased, stored = Recurrence(0, WAYS), Recurrence(0, WAYS)
+    loss = aliased.loss(3)
+    loss.backward()
+    (2 * loss).backward()
+    loss.backward()
+    found = aliased.gradients()
+    stored.loss(3).backward(full=True)
+    check(found, stored.gradients(), times=4)
+
+
+def test_gradients_are_asked_for_after_other_computations():
+    aliased, stored = Recurrence(0, WAYS), Recurrence(0, WAYS)
+    loss = aliased.loss(3)
+    loss.backward()
+    dy.cg_checkpoint()
+    (dy.tanh(aliased.projected[0]) + aliased.projected[1]).forward()
+    with pytest.raises(ValueError, match="pick"):
+        dy.pick(dy.tanh(aliased.projected[2]), 5 * HIDDEN).forward()
+    found = aliased.gradients()
+    stored.loss(3).backward(full=True)
+    check(found, stored.gradients())
+
+
+def test_the_loss_is_a_product_or_reads_one():
+    for last in ("W x", "bias"):
+        results = []
+        for full in (False, True):
+            net = Recurrence(1, ["bias"])
+            loss = net.loss(1)
+            w = net.model.parameters_from_numpy(np.full((1, HIDDEN), 0.1))
+            x = dy.concatenate([loss] * HIDDEN)
+            root = w * x if last == "W x" else dy.affine_transform([w * x, w, x])
+            root.backward(full=full)
+            results.append(net.gradients())
+        check(*results)

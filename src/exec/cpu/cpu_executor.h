@@ -68,8 +68,7 @@ class CpuExecutor final : public Executor {
   }
   void cut_back(uint32_t launches) override {
     column_losses_.cut_back(launches);
-    if (launches) aliases_.store_all();
-    aliases_.clear();
+    if (launches == 0) aliases_.clear();
   }
   void exchange(Executor& other) override {
     Executor::exchange(other);

@@ -1,6 +1,11 @@
 #include "exec/cpu/gradient_aliases.h"
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
+#include <utility>
+
+#include "exec/cpu/tuning.h"
 
 namespace dyc {
 
@@ -26,8 +31,7 @@ bool GradientAliases::reads_bias(const Launch& l) const {
 }
 
 // The last readers come first: whether the gradient of a launch that reads a bias has aliases itself is known
-// before its own bias is looked at. A node that is not live is no reader: as all nodes of the product are,
-// somebody else reads the same column, which then is no alias.
+// before its own bias is looked at.
 void GradientAliases::find(const LaunchesByOffset& made_by, const std::vector<uint32_t>& live_nodes,
                            uint32_t root) {
   const std::vector<Launch>& launches = launches_.plan().launches;
@@ -37,29 +41,28 @@ void GradientAliases::find(const LaunchesByOffset& made_by, const std::vector<ui
     if (!live_nodes[i] || !reads_bias(l)) continue;
     if (!begun) entry_of_.assign(launches.size(), kNone);
     begun = true;
-    const Columns columns = launches_.columns(l, launches_.operand(l, 0), 0, bias_memory_);
-    const Columns dy = launches_.result_columns(l, dy_memory_);
-    const bool may_be = entry_of_[i] >= kNever;
+    const bool may_be = live_nodes[i] == l.count && entry_of_[i] >= kNever;
     made_by.each_read(i, 0, [&](uint32_t launch) {
       if (launch == root || live_nodes[launch] != launches[launch].count) entry_of_[launch] = kNever;
-      take(i, launch, may_be, columns, dy);
+      if (AliasedProduct* const p = entry_of(launch, rows_of(l))) take(l, may_be, *p);
     });
   }
 }
 
-void GradientAliases::take(uint32_t reader, uint32_t launch, bool may_be, const Columns& columns,
-                           const Columns& dy) {
-  const Launch& l = launches_.plan().launches[reader];
-  const int64_t m = launches_.graph().sig_number(l.sig).y->rows();
-  AliasedProduct* const p = entry_of(launch, m);
-  if (!p) return;
+void GradientAliases::take(const Launch& reader, bool may_be, AliasedProduct& p) {
+  const Columns columns = launches_.columns(reader, launches_.operand(reader, 0), 0, bias_memory_);
+  const Columns dy = launches_.result_columns(reader, dy_memory_);
   for (int64_t j = 0; j < columns.count; ++j) {
     const int64_t column = columns.at(j);
-    if (!p->has(column)) continue;
-    int64_t& at = p->at[(column - p->out) / m];
-    if (may_be && at < 0 && (column - p->out) % m == 0) at = dy.at(j);
-    else p->keep(column, column + m - 1);
+    if (!p.has(column)) continue;
+    int64_t& at = p.at[(column - p.out) / p.m];
+    if (may_be && at < 0 && (column - p.out) % p.m == 0) at = dy.at(j);
+    else p.keep(column, column + p.m - 1);
   }
+}
+
+int64_t GradientAliases::rows_of(const Launch& l) const {
+  return launches_.graph().sig_number(l.sig).y->rows();
 }
 
 // Null: the gradients of this launch stay where they are.
@@ -68,7 +71,8 @@ GradientAliases::AliasedProduct* GradientAliases::entry_of(uint32_t launch, int6
   const Launch& l = launches_.plan().launches[launch];
   if (number == kNone) {
     const Sig& sig = launches_.graph().sig_number(l.sig);
-    const bool product = l.kind == OpKind::matmul && sig.columns && sig.y->rows() == m;
+    const bool product =
+        l.kind == OpKind::matmul && sig.columns && sig.y->rows() == m && l.total >= kAliasedColumns * m;
     number = kNever;
     if (!product || l.loss != kNone || LaunchesByOffset::is_elsewhere(l)) return nullptr;
     number = static_cast<uint32_t>(n_);
@@ -108,15 +112,17 @@ void GradientAliases::finish() {
     }
     return none;
   };
-  const auto end = entries_.begin() + static_cast<ptrdiff_t>(n_);
-  n_ = static_cast<size_t>(std::stable_partition(entries_.begin(), end, std::not_fn(has_none)) -
-                           entries_.begin());
+  const auto begin = entries_.begin();
+  const auto end = std::partition(begin, begin + static_cast<ptrdiff_t>(n_), std::not_fn(has_none));
+  n_ = static_cast<size_t>(end - begin);
+  std::sort(begin, end, [](const auto& a, const auto& b) { return a.out < b.out; });
 }
 
 const GradientAliases::AliasedProduct* GradientAliases::find_entry(int64_t offset) const {
-  for (size_t i = 0; i < n_; ++i)
-    if (entries_[i].has(offset)) return &entries_[i];
-  return nullptr;
+  const auto begin = entries_.begin();
+  const auto after = std::upper_bound(begin, begin + static_cast<ptrdiff_t>(n_), offset,
+                                      [](int64_t at, const auto& entry) { return at < entry.out; });
+  return after != begin && std::prev(after)->has(offset) ? &*std::prev(after) : nullptr;
 }
 
 std::optional<GradientAliases::Columns> GradientAliases::columns(const Launch& l) const {
@@ -139,12 +145,7 @@ bool GradientAliases::clear_others(const Launch& l) const {
 }
 
 void GradientAliases::store(int64_t offset) {
-  for (size_t i = 0; i < n_; ++i)
-    if (entries_[i].has(offset)) store(entries_[i]);
-}
-
-void GradientAliases::store_all() {
-  for (size_t i = 0; i < n_; ++i) store(entries_[i]);
+  if (const AliasedProduct* const p = find_entry(offset)) store(entries_[p - entries_.data()]);
 }
 
 void GradientAliases::store(AliasedProduct& p) {

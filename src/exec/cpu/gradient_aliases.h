@@ -17,7 +17,8 @@ class GradientAliases {
   explicit GradientAliases(const LaunchReader& launches) : launches_(launches) {}
 
   void clear() { n_ = 0; }
-  // Each column of a product that is read as a bias once is taken for an alias. The gradient of `root`, where
+  // Each column of a product that is read as a bias once, in a launch whose nodes are all live, is taken for
+  // an alias. The gradient of `root`, where
   // backward begins, stays where it is.
   void find(const LaunchesByOffset& made_by, const std::vector<uint32_t>& live_nodes, uint32_t root);
   // Argument k of `reader`, which takes part, reads results of `launch`: their gradients are no aliases,
@@ -32,9 +33,8 @@ class GradientAliases {
   bool is_alias(int64_t column, int64_t of) const;
   // Zeroes the gradients of a product's columns that are no aliases; false if it has no aliases.
   bool clear_others(const Launch& l) const;
-  // The gradient at this offset, or all, are asked for: copies those that are aliases.
+  // The gradient at this offset is asked for: copies those of its product that are aliases.
   void store(int64_t offset);
-  void store_all();
   void exchange(GradientAliases& other) {
     entries_.swap(other.entries_);
     std::swap(n_, other.n_);
@@ -49,13 +49,14 @@ class GradientAliases {
     void keep(int64_t first, int64_t last);
   };
   bool reads_bias(const Launch& l) const;
-  void take(uint32_t reader, uint32_t launch, bool may_be, const Columns& columns, const Columns& dy);
+  void take(const Launch& reader, bool may_be, AliasedProduct& p);
+  int64_t rows_of(const Launch& l) const;
   AliasedProduct* entry_of(uint32_t launch, int64_t m);
   const AliasedProduct* find_entry(int64_t offset) const;
   void store(AliasedProduct& p);
 
   const LaunchReader& launches_;
-  std::vector<AliasedProduct> entries_;  // the first n_; others are kept for their memory
+  std::vector<AliasedProduct> entries_;  // the first n_, by offset; others are kept for their memory
   size_t n_ = 0;
   std::vector<uint32_t> entry_of_;  // per launch: number of its entry, kNone, or kNever
   std::vector<int64_t> bias_memory_, dy_memory_;
