@@ -8,7 +8,7 @@
 
 namespace dyc::py {
 
-// False: regions, walks and replays count as faster than the statements, so that tests do not depend on
+// False: regions, walks and their replays stay on, however long they take, so that tests do not depend on
 // times.
 inline bool hints_are_timed = true;
 
