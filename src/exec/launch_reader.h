@@ -81,7 +81,7 @@ class LaunchReader {
   // Indices or number of a node, where the op has any.
   Graph::Ids ids(const OpInfo& info, NodeId id) const { return info.ids() ? graph_.ids(id) : Graph::Ids{}; }
   bool wanted(const Launch& l, uint32_t k) const {
-    return full_ || l.requires_grad_args >> (k < 31 ? k : 31) & 1;
+    return full_ || l.requires_grad_args >> Sig::mask_bit(k) & 1;
   }
   // No two nodes add to the same gradient.
   bool distinct(const Launch& l) const;

@@ -71,7 +71,7 @@ uint32_t Signatures::make(OpId op, const uint32_t* key, const Dim* given) {
     s.x.push_back(&made_->dims[args[2 * i] >> 1]);
     s.requires_grad_args.push_back(args[2 * i] & 1);
     s.requires_grad = s.requires_grad || (args[2 * i] & 1);
-    s.requires_grad_mask |= s.requires_grad_args[i] << (i < 31 ? i : 31);
+    s.requires_grad_mask |= s.requires_grad_args[i] << Sig::mask_bit(i);
     s.owns_weight = s.owns_weight || args[2 * i + 1] != 0;
     if (i < 32) s.weights |= uint32_t{args[2 * i + 1] != 0} << i;
   }

@@ -34,8 +34,10 @@ struct Sig {
   const Dim* y = nullptr;
   std::vector<const Dim*> x;
   std::vector<uint32_t> attrs;
-  std::vector<uint32_t> requires_grad_args;  // 1 where the argument needs a gradient
-  uint32_t requires_grad_mask = 0;           // the same as bits (31: that argument and beyond)
+  std::vector<uint32_t> requires_grad_args;    // 1 where the argument needs a gradient
+  uint32_t requires_grad_mask = 0;             // the same as bits
+  static constexpr uint32_t kMaskedArgs = 31;  // arguments with a bit of their own; the last bit: the others
+  static constexpr uint32_t mask_bit(uint32_t arg) { return arg < kMaskedArgs ? arg : kMaskedArgs; }
   uint32_t weights = 0;  // bit k < 32: argument k is a weight that is the same for the whole graph
   uint32_t attr(uint32_t i) const { return attrs[i]; }
 };

@@ -35,7 +35,7 @@ struct Launch {
   bool flat = false;  // all nodes are Sig::flat
   bool fixed_arity = true;
   bool requires_grad = false;       // gradients flow through it
-  uint32_t requires_grad_args = 0;  // fixed arity, bit k: argument k of some node (31: and any beyond)
+  uint32_t requires_grad_args = 0;  // fixed arity: Sig::requires_grad_mask of all nodes together
   uint32_t sig = 0;                 // of the first node, or of one that takes all gradients
   uint32_t batch_key = 0;
   uint32_t count = 0;

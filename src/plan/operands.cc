@@ -6,12 +6,6 @@
 
 namespace dyc {
 
-namespace {
-
-constexpr uint32_t kMaskedArgs = 31;  // from here on Sig::requires_grad_mask has one bit for all
-
-}  // namespace
-
 uint32_t OperandResolver::begin(uint32_t first_launch) {
   first_launch_ = first_launch;
   copies_.clear();
@@ -45,7 +39,7 @@ void OperandResolver::inspect_nodes(Launch& l) {
   // The script's functions, and kernels that look at the targets of all nodes, need each node's own
   // arguments.
   const bool node_by_node = l.kind == OpKind::user || l.kind == OpKind::custom;
-  bool one = true, same_shapes = l.fixed_arity && !node_by_node && first.n_args < kMaskedArgs;
+  bool one = true, same_shapes = l.fixed_arity && !node_by_node && first.n_args < Sig::kMaskedArgs;
   l.flat = true;
   l.requires_grad = false;
   l.requires_grad_args = 0;
