@@ -82,8 +82,9 @@ std::unique_ptr<Trainer> build(const TrainerKind& kind, PyObject* args, PyObject
   float decay = 0.f;
   const size_t count = kind.numbers.size();
   const Py_ssize_t n = PyTuple_GET_SIZE(args);
-  if (n > static_cast<Py_ssize_t>(count + 1))
-    throw TypeError(text(kind.name, "(): expected at most ", count + 1, " arguments, got ", n));
+  if (const auto most = static_cast<Py_ssize_t>(count + 1); n > most)
+    throw TypeError(text(kind.name, "(): expected at most ", most, " arguments, got ", n,
+                         n == most + 1 ? "; if the last one is edecay of DyNet 1, say edecay=" : ""));
   if (n > 0) m = PyTuple_GET_ITEM(args, 0);
   for (Py_ssize_t i = 1; i < n; ++i) values[i - 1] = PyTuple_GET_ITEM(args, i);
   PyObject *key, *value;

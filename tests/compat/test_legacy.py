@@ -207,6 +207,14 @@ def test_trainer_argument_errors(dy: Any, code: str) -> None:
         eval(code, {"dy": dy, "m": m})  # noqa: S307 - our own text
 
 
+@pytest.mark.parametrize("code", ["dy.SimpleSGDTrainer(m, 1, 0.2)", "dy.MomentumSGDTrainer(m, 1, 0.9, 0.2)"])
+def test_positional_decay(dy: Any, code: str) -> None:
+    """1.x took it as the last argument, where 2.1.2 has none."""
+    m, _ = parameters(dy)
+    with pytest.raises(TypeError, match=r"at most \d arguments, got \d; if the last one is edecay of"):
+        eval(code, {"dy": dy, "m": m})  # noqa: S307 - our own text
+
+
 def test_decay_by_epoch(dy: Any, log: pytest.LogCaptureFixture) -> None:
     """1.x: learning rate = first one / (1 + epochs * edecay)."""
     m, p = parameters(dy)
