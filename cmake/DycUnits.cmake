@@ -19,7 +19,8 @@ dyc_unit(builders model/builders*.cc model/collection.cc model/initialisers.cc m
 dyc_unit(trainers model/numbers.cc model/trainer*.cc)
 dyc_unit(cuda cuda/driver/*.cc)
 dyc_unit(cpu_executor exec/*.cc exec/cpu/backward.cc exec/cpu/backward_order.cc exec/cpu/column_losses.cc
-  exec/cpu/custom.cc exec/cpu/forward.cc exec/cpu/gradient_clearing.cc)
+  exec/cpu/custom.cc exec/cpu/forward.cc exec/cpu/gradient_aliases.cc exec/cpu/gradient_clearing.cc
+  exec/cpu/launches_by_offset.cc)
 dyc_unit(cuda_executor exec/cuda/*.cc)
 dyc_unit(arguments bindings/arrays.cc bindings/errors.cc bindings/inputs.cc
   bindings/parameters.cc bindings/argmax.cc)
