@@ -145,10 +145,9 @@ bool GradientAliases::clear_others(const Launch& l) const {
 }
 
 void GradientAliases::store(int64_t offset) {
-  if (const AliasedProduct* const p = find_entry(offset)) store(entries_[p - entries_.data()]);
-}
-
-void GradientAliases::store(AliasedProduct& p) {
+  const AliasedProduct* const found = find_entry(offset);
+  if (!found) return;
+  AliasedProduct& p = entries_[found - entries_.data()];
   for (size_t c = 0; c < p.at.size(); ++c) {
     const int64_t to = p.place(c), from = std::exchange(p.at[c], to);
     if (from != to) std::memcpy(launches_.grads() + to, launches_.grads() + from, p.m * sizeof(float));

@@ -53,7 +53,6 @@ class GradientAliases {
   int64_t rows_of(const Launch& l) const;
   AliasedProduct* entry_of(uint32_t launch, int64_t m);
   const AliasedProduct* find_entry(int64_t offset) const;
-  void store(AliasedProduct& p);
 
   const LaunchReader& launches_;
   std::vector<AliasedProduct> entries_;  // the first n_, by offset; others are kept for their memory

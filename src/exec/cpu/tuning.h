@@ -65,8 +65,8 @@ constexpr size_t kFetchedBytes = 1024;
 
 // ---- backward
 constexpr int64_t kInCache = 64 * 1024;  // floats of gradients that stay in the cache for all of backward
-constexpr int64_t kAliasedColumns =
-    64;  // of a product whose gradients may be aliases: fewer are copied in no time
+// Columns, at least, of a product whose gradients may be aliases: fewer are copied in no time.
+constexpr int64_t kAliasedColumns = 64;
 // Of a graph that was computed in pieces: launches without products that may run together have at most so
 // many floats, and they do if so many percent are left (exec/cpu/backward_order.h).
 constexpr int64_t kJoinedFloats = 8192;
