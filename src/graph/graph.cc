@@ -72,10 +72,10 @@ void Graph::refuse_argument() {
 
   uint32_t value_number = 0;
   if (numbered) {
-    std::vector<uint32_t> words = {sig};
-    for (uint32_t i = 0; i < n; ++i) words.push_back(nodes_[args[i]].value_number);
-    words.insert(words.end(), ids.data, ids.data + ids.n);
-    value_number = value_numbers_.number(words.data(), static_cast<uint32_t>(words.size()));
+    scratch_.assign(1, sig);
+    for (uint32_t i = 0; i < n; ++i) scratch_.push_back(nodes_[args[i]].value_number);
+    scratch_.insert(scratch_.end(), ids.data, ids.data + ids.n);
+    value_number = value_numbers_.number(scratch_.data(), static_cast<uint32_t>(scratch_.size()));
     const NodeId known = value_numbers_.node(value_number, size());
     if (known != size()) return {duplicate_of(known, sig, args, n), false};
   }
@@ -214,7 +214,7 @@ NodeId Graph::constant(const Dim& dim, float value) {
   uint32_t word;
   std::memcpy(&word, &value, 4);
   const uint32_t sig = signatures_.leaf(op_id<Constant>, &word, 1, dim, false);
-  const uint32_t value_number = value_numbers_.number(&sig, 1);
+  const uint32_t value_number = value_numbers_.number_of_leaf(sig);
   const NodeId known = value_numbers_.find(value_number, size());
   if (known != size()) return duplicate_of(known, sig, nullptr, 0);
   Node n{};
@@ -291,7 +291,7 @@ ParameterTable::KnownSignature Graph::signature_of(const Storage& storage, uint3
     dim.d[dim.nd++] = storage.rows;
   }
   const uint32_t sig = signatures_.leaf(op_id<ParameterNode>, attrs, 2, dim, role == kUpdated);
-  return {tables_, sig, value_numbers_.number(&sig, 1)};
+  return {tables_, sig, value_numbers_.number_of_leaf(sig)};
 }
 
 [[gnu::noinline]] NodeId Graph::lookup_new(const Storage& storage, const Ids& ids, bool update) {

@@ -21,6 +21,8 @@ constexpr uint32_t kEdgesSearched = 16;  // edges of a bucket compared one by on
 constexpr uint32_t kMostSignatures =
     4096;                             // signatures: above it the tables are given up at the next renewal
 constexpr uint32_t kGraphsKept = 64;  // renewals: a table that filled up in fewer may become twice as large
+constexpr uint32_t kMostNumbers =
+    1 << 16;  // of computed values (graph/value_numbers.h): above it they begin again at the next renewal
 
 // ---- nodes
 constexpr uint32_t kFirstNodes = 1024;  // of a graph that are allocated at once, with kFirstArgs arguments

@@ -1,17 +1,25 @@
 // Value numbering: nodes that compute the same value from the same parameters and constants have the same
 // number, and only the first of them is computed. 0: a value that may differ from one instance to the next.
+//
+// Parameters and constants keep their numbers. What is computed from them has a number as long as the graph
+// lives, and mostly longer, so that signatures of products with such weights stay the same; but a script that
+// grows trees from parameters computes other values in every graph, so these numbers begin again when they
+// are many.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 #include "graph/intern.h"
+#include "graph/tuning.h"
 
 namespace dyc {
 
 class ValueNumbers {
  public:
+  // Number of the parameter or constant with that signature.
+  uint32_t number_of_leaf(uint32_t sig) { return 2 * leaves_.intern(&sig, 1) + 1; }
   // Number of the value that these words describe: a signature, numbers of arguments, indices.
-  uint32_t number(const uint32_t* words, uint32_t n) { return table_.intern(words, n) + 1; }
+  uint32_t number(const uint32_t* words, uint32_t n) { return 2 * computed_.intern(words, n) + 2; }
   // The node of the current graph with that number. If there is none, `next` becomes it and is returned.
   uint32_t node(uint32_t number, uint32_t next) {
     if (number >= nodes_.size()) nodes_.resize(number + 64);
@@ -24,7 +32,10 @@ class ValueNumbers {
     if (number >= nodes_.size() || nodes_[number].epoch != epoch_) return next;
     return nodes_[number].node < next ? nodes_[number].node : next;
   }
-  void renew() { ++epoch_; }
+  void renew() {
+    ++epoch_;
+    if (computed_.size() > tuning::kMostNumbers) computed_.clear();
+  }
   // Nodes from `size` on are gone.
   void revert(uint32_t size) {
     for (Numbered& v : nodes_)
@@ -35,7 +46,7 @@ class ValueNumbers {
   struct Numbered {
     uint32_t epoch = 0, node = 0;
   };
-  InternTable table_;
+  InternTable leaves_, computed_;
   std::vector<Numbered> nodes_;  // by number
   uint32_t epoch_ = 1;           // of the current graph
 };

@@ -143,10 +143,11 @@ const BucketOrder& BucketScheduler::cached_order() {
   for (uint32_t i = 0; i < buckets_.size(); ++i)
     hash = mix(hash, uint64_t{buckets_.phase[i]} << 32 | buckets_.round[i]);
   for (uint32_t p : buckets_.preds) hash = mix(hash, p);
-  const auto found = order_cache_.find(hash);
-  if (found != order_cache_.end() && found->second.graph == buckets_) return found->second.order;
-  if (order_cache_.size() >= tuning::kMostCachedOrders) order_cache_.clear();
-  CachedOrder& fresh = order_cache_[hash];
+  const auto found = cache_.orders.find(hash);
+  if (found != cache_.orders.end() && found->second.graph == buckets_) return found->second.order;
+  if (cache_.buckets > tuning::kMostOrdered) cache_ = {};
+  cache_.buckets += buckets_.size() + 1;
+  CachedOrder& fresh = cache_.orders[hash];
   fresh = {buckets_, schedule_buckets(buckets_)};
   return fresh.order;
 }

@@ -29,7 +29,7 @@ class BucketScheduler {
   const BucketStats& stats(uint32_t active) const { return stats_of(active_[active].bucket); }
   // The tables of signatures were given up, so batch keys have new meanings.
   void forget_orders() {
-    order_cache_.clear();
+    cache_ = {};
     key_seen_.clear();
   }
 
@@ -63,7 +63,11 @@ class BucketScheduler {
     BucketGraph graph;
     BucketOrder order;
   };
-  std::unordered_map<uint64_t, CachedOrder> order_cache_;
+  struct OrderCache {
+    std::unordered_map<uint64_t, CachedOrder> orders;
+    size_t buckets = 0;  // of all of these, and one for each
+  };
+  OrderCache cache_;
 
   struct Nested {
     LoopNest nest;

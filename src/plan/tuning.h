@@ -19,8 +19,9 @@ constexpr uint32_t kNestFewest = 256;  // pending nodes from which the orders of
 constexpr uint32_t kNestShare = 4;     // and at least 1/4 of all nodes of the graph
 constexpr uint32_t kOrderGain = 20;    // segments are preferred if they save more than 1/20 of the launches
 constexpr uint32_t kOrderKept = 16;    // plans: first interval between two comparisons, then doubled
-constexpr uint32_t kOrderKeptMost = 1024;   // plans: upper bound of that
-constexpr size_t kMostCachedOrders = 2048;  // orders: the cache is emptied when it has so many
+constexpr uint32_t kOrderKeptMost = 1024;  // plans: upper bound of that
+constexpr size_t kMostOrdered =
+    1 << 18;  // buckets of cached orders, some 40 bytes each: then all are forgotten
 constexpr uint32_t kMostListBuckets =
     4096;  // buckets: beyond it ancestor sets cost more than they save (n^2 bits)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from pathlib import Path
 from typing import Any, Callable
 
@@ -127,3 +128,23 @@ def test_one_large_graph_is_given_back_or_reused(dy: Any) -> None:
         dy.squared_norm(x).backward(full=True)
 
     flat(work, 24, 4096)
+
+
+def test_other_values_of_parameters_in_each_graph(dy: Any) -> None:
+    """Trees that a script grows from parameters alone: equal values are computed once, and looked for, but
+    only within the graph."""
+    model = dy.ParameterCollection()
+    W, children = model.add_parameters((4, 4)), [model.add_parameters(4) for _ in range(10)]
+    draw = random.Random(1)
+
+    def work(n: int) -> None:
+        dy.renew_cg()
+        last = []
+        for _ in range(16):
+            h = children[0]
+            for _ in range(60):
+                h = dy.tanh(dy.affine_transform([draw.choice(children), W, h]))
+            last.append(h)
+        dy.sum_elems(dy.esum(last)).value()
+
+    flat(work, 1600, 4096)

@@ -88,3 +88,31 @@ def test_numbers_of_a_regulariser_are_forgotten(dy: Any) -> None:
     forms = ("dy.exp(x)", "x * 0.5", "x / 3", "x + 0.5", "0.5 - x", "3 / x", "dy.tanh(x * 0.5)")
     more = {form: computed(form, 2) - computed(form, 1) for form in forms}
     assert more == {form: "exp" not in form and 1 + ("tanh" in form) for form in forms}
+
+
+def test_weights_computed_from_parameters_stay_apart(dy: Any) -> None:
+    """Chains over parameters, in another order in each graph, make so many values that their numbers begin
+    again; sums of two matrices, which products of the same graph multiply by, must not be mixed up then."""
+    draw = random.Random(5)
+    model = dy.ParameterCollection()
+    matrices = [model.add_parameters((3, 3), init=dy.NumpyInitializer(np.eye(3) * (i + 1))) for i in range(4)]
+    vectors = [model.add_parameters(3, init=0.1 * i) for i in range(8)]
+    for _ in range(30):
+        dy.renew_cg()
+        h = vectors[0]
+        for _ in range(4000):
+            h = dy.tanh(h + vectors[draw.randrange(8)])
+        products, expected, wanted = [], [], np.zeros((4, 3, 3))
+        for _ in range(12):
+            i, j, x = draw.randrange(4), draw.randrange(4), np.array([draw.uniform(-1, 1) for _ in range(3)])
+            products.append(dy.tanh((matrices[i] + matrices[j]) * dy.inputVector(x)))
+            expected.append(np.tanh((i + j + 2) * x))
+            for k in (i, j):
+                wanted[k] += np.outer(1 - expected[-1] ** 2, x)
+        for product, value in zip(products, expected):
+            np.testing.assert_allclose(product.npvalue(), value, rtol=1e-5)
+        for matrix in matrices:
+            matrix.scale_gradient(0)
+        (dy.sum_elems(dy.esum(products)) + dy.sum_elems(h)).backward()
+        for matrix, gradient in zip(matrices, wanted):
+            np.testing.assert_allclose(matrix.grad_as_array(), gradient, rtol=1e-4, atol=1e-5)
