@@ -83,6 +83,9 @@ void add_debug(pb::module_& m) {
       "_set_region_cost",
       [](double ns) { call_cost_scale = std::clamp(ns / tuning::kMeasuredRegion, 0.125, 8.); }, "ns"_a);
   m.def("_time_hints", [](bool timed) { hints_are_timed = timed; }, "timed"_a);
+  m.def(
+      "_own_numbers", [](std::optional<bool> always) { engine().graph.own_numbers(always); },
+      "always"_a = pb::none());
   m.def("_memo_memory", [] { return pb::make_tuple(memo_memory.bytes, n_shared_traces()); });
   m.def("_limit_memos", [](size_t bytes) { return std::exchange(memo_memory.most, bytes); }, "bytes"_a);
   m.def("_extend", &extend, "cls"_a, "name"_a, "value"_a);

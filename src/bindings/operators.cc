@@ -32,20 +32,11 @@ bool as_number(PyObject* o, float* out) {
 // Operands that are expressions, or arrays beside one.
 bool is_operand(PyObject* o) { return is_expression(o) || (is_array(o) && !is_number_array(o)); }
 
-// The op for one element that keeps its number in the node.
-constexpr OpId of_element(OpId op) {
-  return op == op_id<Scale>        ? op_id<ScaleElement>
-         : op == op_id<AddConst>   ? op_id<AddToElement>
-         : op == op_id<ConstMinus> ? op_id<MinusElement>
-         : op == op_id<ConstDiv>   ? op_id<DivByElement>
-                                   : op;
-}
-
 NodeId record_with_number(OpId op, NodeId x, float c) {
   uint32_t word;
   std::memcpy(&word, &c, 4);
   Graph& g = engine().graph;
-  const OpId own = of_element(op);
+  const OpId own = with_own_number(op);
   if (own != op && g.dim(x).batch_size() == 1) return g.record(own, &x, 1, nullptr, 0, {&word, 1, false});
   return g.record(op, &x, 1, &word, 1, {});
 }

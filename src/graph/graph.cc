@@ -48,6 +48,9 @@ void Graph::refuse_argument() {
 [[gnu::noinline]] Graph::NewNode Graph::record_new(OpId op, const NodeId* args, uint32_t n,
                                                    const uint32_t* attrs, uint32_t n_attrs, const Ids& ids,
                                                    bool numbered) {
+  if (const OpId own = with_own_number(op); own != op && !numbered)
+    if (varying_numbers_.vary(op, nodes_[args[0]].site, attrs[0]))
+      return {record(own, args, 1, nullptr, 0, {attrs, 1, false}), false};
   uint32_t local[64];
   uint32_t* key = local;
   const uint32_t key_size = 3 + n_attrs + 2 * n;
@@ -393,6 +396,16 @@ std::string Graph::largest_nodes() const {
 
 // ---------------------------------------------------------------- life
 
+void Graph::own_numbers(std::optional<bool> always) {
+  varying_numbers_.always = always;
+  forget_layouts();
+}
+
+void Graph::forget_layouts() {
+  tables_ = next_tables();
+  record_cache_.clear();
+}
+
 bool Graph::renew() {
   note_renewal();
   drop_nodes();
@@ -405,6 +418,7 @@ bool Graph::renew() {
   contradicted_ = false;
   counted_ = true;
   unread_ = pending_ = no_grad_ = 0;
+  if (varying_numbers_.renew()) forget_layouts();
   if (signatures_.size() <= most_signatures_) {
     graphs_kept_++;
     return false;
@@ -412,11 +426,11 @@ bool Graph::renew() {
   // A program whose own signatures are that many would learn them again and again: let it keep more.
   if (graphs_kept_ < tuning::kGraphsKept) most_signatures_ *= 2;
   graphs_kept_ = 0;
-  tables_ = next_tables();
-  record_cache_.clear();
+  forget_layouts();
   signatures_ = Signatures();
   sites_ = Sites();
   value_numbers_ = ValueNumbers();
+  varying_numbers_.clear();
   return true;
 }
 

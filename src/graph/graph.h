@@ -2,16 +2,17 @@
 // it goes. It knows nothing of launches; the planner fills in the offset of each value.
 //
 // Data: nodes_ and offsets_, one entry per node; arg_pool_ and id_pool_, the arguments and indices of all
-// nodes; tables of signatures and sites, which outlive renewals; BucketTable, ParameterTable, ValueNumbers
-// and Generations, each with its own head comment.
+// nodes; tables of signatures and sites, which outlive renewals; BucketTable, ParameterTable, ValueNumbers,
+// VaryingNumbers and Generations, each with its own head comment.
 //
-// Graph has 76 methods and 25 fields: recording, the accessors of a node, and the life of the graph
+// Graph has 82 methods and 26 fields: recording, the accessors of a node, and the life of the graph
 // all work on the same few vectors, and record(), record_cached() and append_nodes() are as fast as they are
 // because nothing lies between them and these vectors.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include "graph/signature.h"
 #include "graph/sites.h"
 #include "graph/value_numbers.h"
+#include "graph/varying_numbers.h"
 
 namespace dyc {
 
@@ -190,13 +192,16 @@ class Graph : public Generations {
   const BucketTable& buckets() const { return buckets_; }
   Sites& sites() { return sites_; }
   Signatures& signatures() { return signatures_; }
-  // Number of the tables of signatures and sites: unique in the process, another one once they were given up.
+  // Number of the tables of signatures and sites: unique in the process, another one once they were given up,
+  // or once nodes have other signatures than before.
   uint32_t tables() const { return tables_; }
 
   // ---- life
   // Returns true when the tables of signatures and sites were given up because they had grown large, as
   // happens in a program that keeps making new models.
   bool renew();
+  // For tests that compare graphs of one process: numbers are never, or always, the nodes' own.
+  void own_numbers(std::optional<bool> always);
   // Derives phases from the edges seen so far, then rounds and buckets of all pending nodes.
   void rebucket();
   // Derives rounds and buckets again, with the same phases; a schedule delays nodes to the round of their
@@ -241,6 +246,7 @@ class Graph : public Generations {
     NodeId id;
     bool cacheable;
   };
+  void forget_layouts();
   [[noreturn, gnu::cold]] static void refuse_argument();
   const Node& argument(NodeId id) const {
     if (id >= nodes_.size()) [[unlikely]]
@@ -298,6 +304,7 @@ class Graph : public Generations {
   BucketTable buckets_;
   std::vector<NodeId> draws_;
   ValueNumbers value_numbers_;
+  VaryingNumbers varying_numbers_;
   std::vector<uint32_t> scratch_;
   struct InputSignature {
     uint32_t tables = 0, sig = 0;

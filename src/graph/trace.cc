@@ -26,7 +26,7 @@ uint64_t Trace::next_number() {
 // ---------------------------------------------------------------- capturing
 
 std::unique_ptr<Trace> Trace::capture_nodes(Graph& g, NodeId begin, NodeId end,
-                                            const std::vector<NodeId>& inputs) {
+                                            const std::vector<NodeId>& inputs, bool shares_numbers) {
   auto p = std::make_unique<Trace>();
   for (NodeId input : inputs) {
     // The script may mean this very parameter rather than an input that happens to be it.
@@ -36,6 +36,7 @@ std::unique_ptr<Trace> Trace::capture_nodes(Graph& g, NodeId begin, NodeId end,
   }
   for (NodeId id = begin; id < end; ++id)
     if (!p->add(g, id)) return nullptr;
+  if (shares_numbers) p->share_numbers();
   p->nodes_.resize(p->n_inputs() + p->steps_.size());
   p->find_reads();
   p->plan_appends();
@@ -44,14 +45,14 @@ std::unique_ptr<Trace> Trace::capture_nodes(Graph& g, NodeId begin, NodeId end,
 
 std::unique_ptr<Trace> Trace::capture(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
                                       const std::vector<Placeholder>& placeholders) {
-  auto p = capture_nodes(g, begin, g.size(), inputs);
+  auto p = capture_nodes(g, begin, g.size(), inputs, true);
   return p && p->bind_placeholders(placeholders) ? std::move(p) : nullptr;
 }
 
 std::unique_ptr<Trace> Trace::capture_stretch(Graph& g, NodeId begin, NodeId end,
                                               const std::vector<NodeId>& inputs,
                                               std::vector<uint32_t>* indices) {
-  auto p = capture_nodes(g, begin, end, inputs);
+  auto p = capture_nodes(g, begin, end, inputs, false);
   if (!p) return nullptr;
   for (const TraceStep& s : p->steps_)
     if (s.kind == TraceStep::draw) return nullptr;
@@ -63,6 +64,17 @@ std::unique_ptr<Trace> Trace::capture_stretch(Graph& g, NodeId begin, NodeId end
   if (!p->layouts_.list[layout].appendable) return nullptr;
   p->learn_nodes(g, layout);
   return p;
+}
+
+// The graph decides which numbers are the nodes' own (graph/varying_numbers.h), and may decide otherwise in
+// the next graph; those of single elements always are.
+void Trace::share_numbers() {
+  for (TraceStep& s : steps_)
+    if (const OpId shared = with_shared_number(s.code); shared != s.code && dims_[s.dim].batch_size() != 1) {
+      s.code = shared;
+      s.attrs = std::exchange(s.ids, 0);
+      s.n_attrs = std::exchange(s.n_ids, 0);
+    }
 }
 
 void Trace::find_reads() {
@@ -251,13 +263,13 @@ bool Trace::add(Graph& g, NodeId id) {
     const bool duplicate = n.flags & Node::view;  // its arguments follow the node it is equal to
     for (uint32_t i = 0; i < s.n_args; ++i)
       if (!add_reference(g, g.args(id)[i + duplicate], &indices)) return false;
-    if (!duplicate && op_info(s.op).ids()) add_ids(g, id, &step);
     if (s.op == op_id<Pick>) step.limit = g.dim(g.args(id)[duplicate])[s.attr(0)];
     if (duplicate && op_info(s.op).ids()) return false;
   }
   step.args = static_cast<uint32_t>(words_.size());
   step.n_args = static_cast<uint32_t>(indices.size());
   words_.insert(words_.end(), indices.begin(), indices.end());
+  if (step.kind == TraceStep::op && op_info(s.op).ids()) add_ids(g, id, &step);
   // The other attributes of a view follow from its argument.
   const auto attrs = step.kind == TraceStep::view ? s.attrs.begin() + 1 : s.attrs.begin();
   const auto attrs_end = step.kind == TraceStep::view ? attrs + 1 : s.attrs.end();

@@ -9,7 +9,7 @@
 // - Placements, keyed by a layout and the buckets of the inputs: the buckets of the nodes. Valid for one
 //   epoch of the graph, and cheap to make. With one, a trace is appended in bulk, without a look at its
 //   steps. A placement also predicts the one that followed it last.
-// Capturing and recording share all of these data, so they are one class of 54 methods and 20 fields.
+// Capturing and recording share all of these data, so they are one class of 55 methods and 20 fields.
 #pragma once
 #include <memory>
 #include <string>
@@ -124,8 +124,9 @@ class Trace {
   void count_bytes();
   bool is_full() const { return budget_ && budget_->is_spent(); }
   static std::unique_ptr<Trace> capture_nodes(Graph& g, NodeId begin, NodeId end,
-                                              const std::vector<NodeId>& inputs);
+                                              const std::vector<NodeId>& inputs, bool shares_numbers);
   bool add(Graph& g, NodeId id);
+  void share_numbers();
   bool add_reference(Graph& g, NodeId id, std::vector<uint32_t>* indices);
   void add_parameter(Graph& g, NodeId id);
   void add_constant(Graph& g, NodeId id);

@@ -1,30 +1,27 @@
-// Operators of an expression of one element and a number, which each node keeps for itself. Losses that a
-// script weighs by rewards or divides by lengths share a launch so, whatever their numbers are. (Larger
-// expressions have the numbers of elementwise.h, which are attributes: there a number is mostly the same for
-// all nodes, and its launch can be fused with others.)
+// Operators of an expression and a number, which each node keeps for itself. Losses that a script weighs by
+// rewards, and sums that it divides by the lengths of sentences, share a launch so, whatever their numbers
+// are. (The numbers of elementwise.h are attributes: where a number is the same for all nodes, its launch can
+// be fused with others. graph/varying_numbers.h decides.)
 #pragma once
 #include "ops/element_loops.h"
 #include "ops/elementwise.h"
 
 namespace dyc {
 
-// Op of elementwise.h for each item of the batch. x {1}xB -> {1}xB
+// Op of elementwise.h. x {..}xB -> {..}xB
 template <class Op>
-struct OfElementAndNumber {
+struct WithOwnNumber {
   static constexpr Param params[] = {{"x"}, {"c", Param::number}};
-  static constexpr Meta of_element(const char* name) {
+  static constexpr Meta own_number(const char* name) {
     return Meta::per_node(name, Op::meta.formula, Op::meta.reads_x ? Reads::x_and_y : Reads::none).hide();
   }
-  static Dim shape(const ShapeArgs& s) {
-    if (s[0].batch_size() != 1) shape_error(s, "one element");
-    return s[0];
-  }
+  static Dim shape(const ShapeArgs& s) { return same_as_x(s); }
   template <class I>
   static void forward(const KernelArgs& m) {
     const float number = m.number();
     const float* x = m.x[0];
     float* y = m.out();
-    each<I>(m.yd->bd, [=](size_t i, auto c) DYC_LAMBDA { c.put(y + i, Op::f(c.get(x + i), &number)); });
+    each<I>(m.yd->size(), [=](size_t i, auto c) DYC_LAMBDA { c.put(y + i, Op::f(c.get(x + i), &number)); });
   }
   template <class I>
   static void backward(const KernelArgs& m, uint32_t) {
@@ -33,29 +30,29 @@ struct OfElementAndNumber {
     const float* dy = m.dy;
     const float *x = reads ? m.x[0] : dy, *y = reads ? m.y : dy;  // any where df reads neither
     float* dx = m.dx;
-    each<I>(m.yd->bd, [=](size_t i, auto c) DYC_LAMBDA {
+    each<I>(m.yd->size(), [=](size_t i, auto c) DYC_LAMBDA {
       c.add(dx + i, c.get(dy + i) * Op::df(c.get(x + i), c.get(y + i), &number));
     });
   }
 };
 
-struct ScaleElement : OfElementAndNumber<Scale> {
-  static constexpr Meta meta = of_element("scale_element");
+struct ScaleByOwn : WithOwnNumber<Scale> {
+  static constexpr Meta meta = own_number("scale_by_own");
 };
 
-struct AddToElement : OfElementAndNumber<AddConst> {
-  static constexpr Meta meta = of_element("add_to_element");
+struct AddOwn : WithOwnNumber<AddConst> {
+  static constexpr Meta meta = own_number("add_own");
 };
 
-struct MinusElement : OfElementAndNumber<ConstMinus> {
-  static constexpr Meta meta = of_element("minus_element");
+struct OwnMinus : WithOwnNumber<ConstMinus> {
+  static constexpr Meta meta = own_number("own_minus");
 };
 
-struct DivByElement : OfElementAndNumber<ConstDiv> {
-  static constexpr Meta meta = of_element("div_by_element");
+struct OwnDiv : WithOwnNumber<ConstDiv> {
+  static constexpr Meta meta = own_number("own_div");
 };
 
 // The ops of this file, in the order of their numbers.
-using NumberOps = OpList<ScaleElement, AddToElement, MinusElement, DivByElement>;
+using NumberOps = OpList<ScaleByOwn, AddOwn, OwnMinus, OwnDiv>;
 
 }  // namespace dyc

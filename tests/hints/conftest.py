@@ -11,9 +11,12 @@ from support.region_models import pair  # noqa: F401
 
 @pytest.fixture(autouse=True)
 def trials(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whether hints pay is decided by the clock, so only tests marked `trials` let it."""
+    """Whether hints pay is decided by the clock, so only tests marked `trials` let it. Whether operators keep
+    their numbers in the nodes depends on the graphs before: in half of the tests all do, else none."""
     _core._time_hints(request.node.get_closest_marker("trials") is not None)
+    _core._own_numbers(sum(request.node.name.encode()) % 2 == 1)
     yield
+    _core._own_numbers(None)
     _core._time_hints(True)
 
 

@@ -152,13 +152,17 @@ for spec in (t(3), t(3, 2, b=2), t(1), t(2, kind="param")):
     add("scale", "x[0] / 4", spec)
 for spec in (t(1, lo=0.3), t(1, b=3, lo=0.3), t(1, 1, lo=0.3), t(1, kind="param", lo=0.3)):
     for name, of_instance, first in (  # k: number of the instance
-        ("scale_element", "x[0] * (0.7 + k)", "x[0] * 0.7"),
-        ("scale_element", "x[0] / (3 + k)", "x[0] / 3"),
-        ("add_to_element", "x[0] - (0.7 + k)", "x[0] - 0.7"),
-        ("minus_element", "(0.7 + k) - x[0]", "0.7 - x[0]"),
-        ("div_by_element", "(0.7 + k) / x[0]", "0.7 / x[0]"),
+        ("scale_by_own", "x[0] * (0.7 + k)", "x[0] * 0.7"),
+        ("scale_by_own", "x[0] / (3 + k)", "x[0] / 3"),
+        ("add_own", "x[0] - (0.7 + k)", "x[0] - 0.7"),
+        ("own_minus", "(0.7 + k) - x[0]", "0.7 - x[0]"),
+        ("own_div", "(0.7 + k) / x[0]", "0.7 / x[0]"),
     ):
         add(name, of_instance, spec, ref=first, why="a number for each instance")
+        if spec == t(1, lo=0.3):  # of larger expressions the graph decides (graph/varying_numbers.h)
+            own = f"(dy._core._own_numbers(True), {of_instance}, dy._core._own_numbers())[1]"
+            for larger in (t(5, lo=0.3), t(3, 7, b=2, lo=0.3)):
+                add(name, own, larger, ref=first, why="a number for each instance")
 add("pow_const", "x[0] ** 2", t(3, 2, lo=0.3))
 add("pow_const", "x[0] ** 3", t(3, 2))
 add("pow_const", "x[0] ** -1.5", t(3, lo=0.3), grad_tol=3)

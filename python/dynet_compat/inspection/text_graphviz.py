@@ -161,8 +161,8 @@ def _pickneglogsoftmax(n: _Node) -> str:
 
 _WRITERS["pickneglogsoftmax"] = _pickneglogsoftmax
 _WRITERS |= {
-    "add_to_element": _WRITERS["add_const"], "minus_element": _WRITERS["const_minus"],
-    "div_by_element": _WRITERS["const_div"], "scale_element": _WRITERS["scale"],
+    "add_own": _WRITERS["add_const"], "own_minus": _WRITERS["const_minus"],
+    "own_div": _WRITERS["const_div"], "scale_by_own": _WRITERS["scale"],
 }  # fmt: skip
 
 
