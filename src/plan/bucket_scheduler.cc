@@ -46,7 +46,7 @@ const BucketOrder& BucketScheduler::order() {
 
 uint32_t BucketScheduler::count_launches() {
   const auto choices = choices_;
-  const uint32_t launches = static_cast<uint32_t>(order().size());
+  const uint32_t launches = order().size();
   if (nested_.nest.any()) graph_.regroup(nullptr);
   choices_ = choices;
   return launches;

@@ -61,14 +61,15 @@ void Planner::discard_last() {
 
 void Planner::open_buckets(const BucketOrder& order) {
   writer_.cursors.resize(graph_.buckets().size());
-  const auto stats_of = [this](const std::vector<uint32_t>& buckets) {
+  const auto stats_of = [this](std::span<const uint32_t> buckets) {
     BucketStats all;
     for (uint32_t b : buckets) all.add(scheduler_.stats(b));
     return all;
   };
-  for (const auto& buckets : order) {
+  const auto launches = order.launches();
+  for (const auto buckets : launches) {
     const BucketStats all = stats_of(buckets);
-    BucketCursor next = writer_.open(all, pair_losses && pairs_.may_pair(all, order, stats_of));
+    BucketCursor next = writer_.open(all, pair_losses && pairs_.may_pair(all, launches, stats_of));
     for (uint32_t b : buckets) {
       const BucketStats& t = scheduler_.stats(b);
       writer_.cursors[scheduler_.bucket(b)] = next;

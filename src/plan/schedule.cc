@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
+#include <numeric>
 
 #include "plan/tuning.h"
 
@@ -18,84 +18,120 @@ Scheduler scheduler_from_name(const std::string& name) {
 
 namespace {
 
-// Buckets of equal (phase, round, batch key) in one launch each.
-BucketOrder key_order(const BucketGraph& g) {
-  BucketOrder order;
+// The launch of each bucket, by its number: those of equal (phase, round, batch key) in one, but for buckets
+// that depend on each other. Returns how many there are.
+uint32_t key_order(const BucketGraph& g, std::vector<uint32_t>* launch_of) {
   const uint32_t n = g.size();
-  std::vector<uint32_t> group;
+  std::vector<uint32_t> keys;  // by launch
+  std::vector<uint32_t>& launch = *launch_of;
+  launch.resize(n);
   for (uint32_t i = 0; i < n;) {
     uint32_t end = i;
     while (end < n && g.phase[end] == g.phase[i] && g.round[end] == g.round[i]) ++end;
     // Inside one (phase, round), buckets depend on each other only from lower to higher sites: a
     // bucket may join an earlier launch of its batch key if nothing it needs comes after that launch.
-    const size_t first = order.size();
-    std::vector<uint32_t> launch(end - i);
+    const auto first = static_cast<uint32_t>(keys.size());
     for (uint32_t b = i; b < end; ++b) {
-      size_t earliest = first;
+      uint32_t at = first;
       for (uint32_t p = g.pred_begin[b]; p < g.pred_begin[b + 1]; ++p)
-        if (g.preds[p] >= i) earliest = std::max<size_t>(earliest, launch[g.preds[p] - i] + 1);
-      size_t at = earliest;
-      while (at < order.size() && g.batch_key[order[at][0]] != g.batch_key[b]) ++at;
-      if (at == order.size()) order.emplace_back();
-      order[at].push_back(b);
-      launch[b - i] = static_cast<uint32_t>(at);
+        if (g.preds[p] >= i) at = std::max(at, launch[g.preds[p]] + 1);
+      while (at < keys.size() && keys[at] != g.batch_key[b]) ++at;
+      if (at == keys.size()) keys.push_back(g.batch_key[b]);
+      launch[b] = at;
     }
     i = end;
   }
-  return order;
+  return static_cast<uint32_t>(keys.size());
 }
+
+// The indices of a vector by the numbers in it; those of one number ascend.
+struct Lists {
+  Lists() = default;
+  Lists(const std::vector<uint32_t>& numbers, uint32_t count) : items(numbers.size()), begin(count + 2, 0) {
+    for (const uint32_t k : numbers) ++begin[k + 2];
+    for (uint32_t k = 2; k < begin.size(); ++k) begin[k] += begin[k - 1];
+    for (uint32_t i = 0; i < numbers.size(); ++i) items[begin[numbers[i] + 1]++] = i;
+  }
+  std::span<const uint32_t> operator[](uint32_t k) const {
+    return {items.data() + begin[k], begin[k + 1] - begin[k]};
+  }
+
+  std::vector<uint32_t> items, begin;
+};
 
 // List scheduling over buckets. ahead[b]: how many unscheduled buckets of b's own batch key it
 // depends on; a key whose buckets without such are all ready loses nothing by running now.
 class ListScheduler {
  public:
-  explicit ListScheduler(const BucketGraph& g) : g_(g), n_(g.size()), words_((n_ + 63) / 64) {}
-
-  BucketOrder run() {
+  explicit ListScheduler(const BucketGraph& g) : g_(g), n_(g.size()), words_((n_ + 63) / 64) {
     number_classes();
     count_same_class_ancestors();
+  }
+
+  // No order has fewer launches: the longest chains of each batch key, together.
+  uint32_t least() const {
+    std::vector<uint32_t> chain(n_, 1), longest(n_classes(), 0);
+    for (uint32_t b = 0; b < n_; ++b) {
+      const uint32_t c = classes_[b];
+      for (const uint32_t a : members_[c]) {
+        if (a == b || !ahead_[b]) break;
+        if (is_ancestor(a, b)) chain[b] = std::max(chain[b], chain[a] + 1);
+      }
+      longest[c] = std::max(longest[c], chain[b]);
+    }
+    return std::accumulate(longest.begin(), longest.end(), uint32_t{0});
+  }
+
+  BucketOrder run() {
     BucketOrder order;
-    for (uint32_t done = 0; done < n_;) {
+    std::vector<uint32_t> launch;
+    for (uint32_t done = 0; done < n_; done += static_cast<uint32_t>(launch.size())) {
       const uint32_t c = choose();
-      std::vector<uint32_t> launch;
-      launch.swap(ready_[c]);
+      const auto ready = ready_.begin() + members_.begin[c];
+      launch.assign(ready, ready + n_ready_[c]);
       std::sort(launch.begin(), launch.end());
-      done += static_cast<uint32_t>(launch.size());
+      order.add(launch);
+      n_ready_[c] = 0;
       frontier_[c] -= static_cast<uint32_t>(launch.size());
-      for (uint32_t b : launch) retire(b);
-      order.push_back(std::move(launch));
+      for (const uint32_t b : launch) retire(b);
     }
     return order;
   }
 
  private:
+  uint32_t n_classes() const { return static_cast<uint32_t>(n_ready_.size()); }
+
   void number_classes() {
-    std::unordered_map<uint32_t, uint32_t> number;
-    keys_.resize(n_);
+    std::vector<uint32_t> keys = g_.batch_key;
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    classes_.resize(n_);
     for (uint32_t b = 0; b < n_; ++b)
-      keys_[b] = number.emplace(g_.batch_key[b], static_cast<uint32_t>(number.size())).first->second;
-    const uint32_t classes = static_cast<uint32_t>(number.size());
-    members_.resize(classes);
-    ready_.resize(classes);
-    frontier_.assign(classes, 0);
-    for (uint32_t b = 0; b < n_; ++b) members_[keys_[b]].push_back(b);
+      classes_[b] =
+          static_cast<uint32_t>(std::lower_bound(keys.begin(), keys.end(), g_.batch_key[b]) - keys.begin());
+    members_ = Lists(classes_, static_cast<uint32_t>(keys.size()));
+    ready_.resize(n_);
+    n_ready_.assign(keys.size(), 0);
+    frontier_.assign(keys.size(), 0);
     waiting_.resize(n_);
     for (uint32_t b = 0; b < n_; ++b) {
       waiting_[b] = g_.pred_begin[b + 1] - g_.pred_begin[b];
-      if (!waiting_[b]) ready_[keys_[b]].push_back(b);
+      if (!waiting_[b]) make_ready(b);
     }
     list_successors();
   }
 
-  // Of bucket b: successors_[next_[b]] .. successors_[next_[b + 1] - 1].
   void list_successors() {
-    next_.assign(n_ + 2, 0);
-    for (uint32_t p : g_.preds) ++next_[p + 2];
-    for (uint32_t b = 2; b <= n_; ++b) next_[b] += next_[b - 1];
-    successors_.resize(g_.preds.size());
+    std::vector<uint32_t> reader(g_.preds.size());
     for (uint32_t b = 0; b < n_; ++b)
-      for (uint32_t p = g_.pred_begin[b]; p < g_.pred_begin[b + 1]; ++p)
-        successors_[next_[g_.preds[p] + 1]++] = b;
+      std::fill(reader.begin() + g_.pred_begin[b], reader.begin() + g_.pred_begin[b + 1], b);
+    successors_ = Lists(g_.preds, n_);
+    for (uint32_t& s : successors_.items) s = reader[s];
+  }
+
+  void make_ready(uint32_t b) {
+    const uint32_t c = classes_[b];
+    ready_[members_.begin[c] + n_ready_[c]++] = b;
   }
 
   void count_same_class_ancestors() {
@@ -109,11 +145,12 @@ class ListScheduler {
         for (uint32_t w = 0; w <= a / 64; ++w) row[w] |= other[w];
         row[a / 64] |= uint64_t{1} << (a % 64);
       }
-      for (uint32_t a : members_[keys_[b]]) {
-        if (a >= b) break;
+      const uint32_t c = classes_[b];
+      for (const uint32_t a : members_[c]) {
+        if (a == b) break;
         ahead_[b] += is_ancestor(a, b);
       }
-      frontier_[keys_[b]] += ahead_[b] == 0;
+      frontier_[c] += ahead_[b] == 0;
     }
   }
 
@@ -124,34 +161,39 @@ class ListScheduler {
   // Largest share of its frontier ready; ties to the bucket that comes first in key order.
   uint32_t choose() const {
     uint32_t best = kNone;
-    for (uint32_t c = 0; c < ready_.size(); ++c) {
-      if (ready_[c].empty()) continue;
+    for (uint32_t c = 0; c < n_classes(); ++c) {
+      if (!n_ready_[c]) continue;
       if (best == kNone) {
         best = c;
         continue;
       }
-      const uint64_t left = uint64_t{ready_[c].size()} * frontier_[best];
-      const uint64_t right = uint64_t{ready_[best].size()} * frontier_[c];
+      const uint64_t left = uint64_t{n_ready_[c]} * frontier_[best];
+      const uint64_t right = uint64_t{n_ready_[best]} * frontier_[c];
       if (left > right || (left == right && first(c) < first(best))) best = c;
     }
     return best;
   }
-  uint32_t first(uint32_t c) const { return *std::min_element(ready_[c].begin(), ready_[c].end()); }
+  uint32_t first(uint32_t c) const {
+    const uint32_t* ready = ready_.data() + members_.begin[c];
+    return *std::min_element(ready, ready + n_ready_[c]);
+  }
 
   void retire(uint32_t b) {
-    for (uint32_t i = next_[b]; i < next_[b + 1]; ++i) {
-      const uint32_t s = successors_[i];
-      if (--waiting_[s] == 0) ready_[keys_[s]].push_back(s);
-    }
-    const auto& same = members_[keys_[b]];
+    for (const uint32_t s : successors_[b])
+      if (--waiting_[s] == 0) make_ready(s);
+    const uint32_t c = classes_[b];
+    const std::span<const uint32_t> same = members_[c];
     for (auto it = std::upper_bound(same.begin(), same.end(), b); it != same.end(); ++it)
-      if (is_ancestor(b, *it) && --ahead_[*it] == 0) ++frontier_[keys_[b]];
+      if (is_ancestor(b, *it) && --ahead_[*it] == 0) ++frontier_[c];
   }
 
   const BucketGraph& g_;
   const uint32_t n_, words_;
-  std::vector<uint32_t> keys_, waiting_, ahead_, frontier_, successors_, next_;
-  std::vector<std::vector<uint32_t>> members_, ready_;
+  // By bucket: its class, which stands for its batch key; predecessors and buckets ahead that have not run.
+  std::vector<uint32_t> classes_, waiting_, ahead_;
+  Lists members_, successors_;             // of a class, of a bucket
+  std::vector<uint32_t> ready_, n_ready_;  // of a class, where its members begin; how many
+  std::vector<uint32_t> frontier_;         // of a class
   std::vector<uint64_t> ancestors_;
 };
 
@@ -183,10 +225,19 @@ std::vector<uint32_t> depths(Graph& graph, const std::vector<NodeId>& nodes,
 }  // namespace
 
 BucketOrder schedule_buckets(const BucketGraph& g) {
-  BucketOrder keyed = key_order(g);
-  if (g.size() > tuning::kMostListBuckets) return keyed;
-  BucketOrder listed = ListScheduler(g).run();
-  return listed.size() < keyed.size() ? listed : keyed;
+  std::vector<uint32_t> launch_of;
+  const uint32_t keyed = key_order(g, &launch_of);
+  if (g.size() <= tuning::kMostListBuckets) {
+    ListScheduler listed(g);
+    if (listed.least() < keyed) {
+      BucketOrder order = listed.run();
+      if (order.size() < keyed) return order;
+    }
+  }
+  const Lists launches(launch_of, keyed);
+  BucketOrder order;
+  for (uint32_t i = 0; i < keyed; ++i) order.add(launches[i]);
+  return order;
 }
 
 void schedule_by_depth(Graph& graph, const std::vector<NodeId>& nodes, Groups& out) {

@@ -1,6 +1,8 @@
 // Schedulers: in which order pending nodes or their buckets run, and which of them share a launch.
 #pragma once
 #include <cstdint>
+#include <ranges>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,8 +39,26 @@ struct BucketGraph {
   }
 };
 
-// Launch order of buckets: order[i] lists the buckets of launch i.
-using BucketOrder = std::vector<std::vector<uint32_t>>;
+// Buckets by launches, which are in running order.
+class BucketOrder {
+ public:
+  uint32_t size() const { return static_cast<uint32_t>(ends_.size()); }
+  std::span<const uint32_t> operator[](uint32_t launch) const {
+    const uint32_t begin = launch ? ends_[launch - 1] : 0;
+    return {buckets_.data() + begin, ends_[launch] - begin};
+  }
+  auto launches() const {
+    return std::views::iota(uint32_t{0}, size()) |
+           std::views::transform([this](uint32_t launch) { return (*this)[launch]; });
+  }
+  void add(std::span<const uint32_t> launch) {
+    buckets_.insert(buckets_.end(), launch.begin(), launch.end());
+    ends_.push_back(static_cast<uint32_t>(buckets_.size()));
+  }
+
+ private:
+  std::vector<uint32_t> buckets_, ends_;
+};
 
 // For buckets numbered in key order (phase, round, site): key order with adjacent buckets of one batch key
 // merged, or list scheduling that prefers a batch key whose remaining frontier is ready, whichever has fewer
