@@ -45,12 +45,16 @@ void Graph::refuse_argument() {
 }
 
 // `numbered`: all arguments have value numbers. Only a node that has none, and is not empty, may be cached.
+// `numbered`: other nodes may be equal, and are looked for. Those of one element are mostly losses.
+bool Graph::owns_number(OpId op, NodeId x, uint32_t number, bool numbered) {
+  return dim(x).batch_size() == 1 || (!numbered && varying_numbers_.vary(op, nodes_[x].site, number));
+}
+
 [[gnu::noinline]] Graph::NewNode Graph::record_new(OpId op, const NodeId* args, uint32_t n,
                                                    const uint32_t* attrs, uint32_t n_attrs, const Ids& ids,
                                                    bool numbered) {
-  if (const OpId own = with_own_number(op); own != op && !numbered)
-    if (varying_numbers_.vary(op, nodes_[args[0]].site, attrs[0]))
-      return {record(own, args, 1, nullptr, 0, {attrs, 1, false}), false};
+  if (has_number(op) && owns_number(op, args[0], attrs[0], numbered))
+    return {record(with_own_number(op), args, 1, nullptr, 0, {attrs, 1, false}), false};
   uint32_t local[64];
   uint32_t* key = local;
   const uint32_t key_size = 3 + n_attrs + 2 * n;
@@ -409,7 +413,7 @@ void Graph::forget_layouts() {
 bool Graph::renew() {
   note_renewal();
   drop_nodes();
-  value_numbers_.renew();
+  if (value_numbers_.renew()) forget_layouts();
   instances.clear();
   draws_.clear();
   buckets_.clear();

@@ -5,7 +5,7 @@
 // nodes; tables of signatures and sites, which outlive renewals; BucketTable, ParameterTable, ValueNumbers,
 // VaryingNumbers and Generations, each with its own head comment.
 //
-// Graph has 82 methods and 26 fields: recording, the accessors of a node, and the life of the graph
+// Graph has 83 methods and 26 fields: recording, the accessors of a node, and the life of the graph
 // all work on the same few vectors, and record(), record_cached() and append_nodes() are as fast as they are
 // because nothing lies between them and these vectors.
 #pragma once
@@ -193,7 +193,7 @@ class Graph : public Generations {
   Sites& sites() { return sites_; }
   Signatures& signatures() { return signatures_; }
   // Number of the tables of signatures and sites: unique in the process, another one once they were given up,
-  // or once nodes have other signatures than before.
+  // once nodes have other signatures than before, or once numbers of values have begun again.
   uint32_t tables() const { return tables_; }
 
   // ---- life
@@ -247,6 +247,7 @@ class Graph : public Generations {
     bool cacheable;
   };
   void forget_layouts();
+  bool owns_number(OpId op, NodeId x, uint32_t number, bool numbered);
   [[noreturn, gnu::cold]] static void refuse_argument();
   const Node& argument(NodeId id) const {
     if (id >= nodes_.size()) [[unlikely]]

@@ -26,7 +26,7 @@ uint64_t Trace::next_number() {
 // ---------------------------------------------------------------- capturing
 
 std::unique_ptr<Trace> Trace::capture_nodes(Graph& g, NodeId begin, NodeId end,
-                                            const std::vector<NodeId>& inputs, bool shares_numbers) {
+                                            const std::vector<NodeId>& inputs) {
   auto p = std::make_unique<Trace>();
   for (NodeId input : inputs) {
     // The script may mean this very parameter rather than an input that happens to be it.
@@ -36,7 +36,6 @@ std::unique_ptr<Trace> Trace::capture_nodes(Graph& g, NodeId begin, NodeId end,
   }
   for (NodeId id = begin; id < end; ++id)
     if (!p->add(g, id)) return nullptr;
-  if (shares_numbers) p->share_numbers();
   p->nodes_.resize(p->n_inputs() + p->steps_.size());
   p->find_reads();
   p->plan_appends();
@@ -45,14 +44,14 @@ std::unique_ptr<Trace> Trace::capture_nodes(Graph& g, NodeId begin, NodeId end,
 
 std::unique_ptr<Trace> Trace::capture(Graph& g, NodeId begin, const std::vector<NodeId>& inputs,
                                       const std::vector<Placeholder>& placeholders) {
-  auto p = capture_nodes(g, begin, g.size(), inputs, true);
+  auto p = capture_nodes(g, begin, g.size(), inputs);
   return p && p->bind_placeholders(placeholders) ? std::move(p) : nullptr;
 }
 
 std::unique_ptr<Trace> Trace::capture_stretch(Graph& g, NodeId begin, NodeId end,
                                               const std::vector<NodeId>& inputs,
                                               std::vector<uint32_t>* indices) {
-  auto p = capture_nodes(g, begin, end, inputs, false);
+  auto p = capture_nodes(g, begin, end, inputs);
   if (!p) return nullptr;
   for (const TraceStep& s : p->steps_)
     if (s.kind == TraceStep::draw) return nullptr;
@@ -64,17 +63,6 @@ std::unique_ptr<Trace> Trace::capture_stretch(Graph& g, NodeId begin, NodeId end
   if (!p->layouts_.list[layout].appendable) return nullptr;
   p->learn_nodes(g, layout);
   return p;
-}
-
-// The graph decides which numbers are the nodes' own (graph/varying_numbers.h), and may decide otherwise in
-// the next graph; those of single elements always are.
-void Trace::share_numbers() {
-  for (TraceStep& s : steps_)
-    if (const OpId shared = with_shared_number(s.code); shared != s.code && dims_[s.dim].batch_size() != 1) {
-      s.code = shared;
-      s.attrs = std::exchange(s.ids, 0);
-      s.n_attrs = std::exchange(s.n_ids, 0);
-    }
 }
 
 void Trace::find_reads() {
@@ -244,7 +232,7 @@ bool Trace::add(Graph& g, NodeId id) {
   const Sig& s = g.sig(id);
   const OpKind kind = op_info(s.op).meta->kind;
   TraceStep step;
-  step.code = s.op;
+  step.code = with_shared_number(s.op);
   std::vector<uint32_t> indices;
   if (kind == OpKind::draw) {
     step.kind = TraceStep::draw;
@@ -276,6 +264,10 @@ bool Trace::add(Graph& g, NodeId id) {
   step.attrs = static_cast<uint32_t>(words_.size());
   step.n_attrs = static_cast<uint32_t>(attrs_end - attrs);
   words_.insert(words_.end(), attrs, attrs_end);
+  if (has_number(step.code)) {
+    step.attrs = step.ids = step.attrs - step.n_ids;
+    step.n_attrs = step.n_ids = 1;
+  }
   add_step(g, id, step);
   return true;
 }

@@ -9,7 +9,7 @@
 // - Placements, keyed by a layout and the buckets of the inputs: the buckets of the nodes. Valid for one
 //   epoch of the graph, and cheap to make. With one, a trace is appended in bulk, without a look at its
 //   steps. A placement also predicts the one that followed it last.
-// Capturing and recording share all of these data, so they are one class of 55 methods and 20 fields.
+// Capturing and recording share all of these data, so they are one class of 54 methods and 20 fields.
 #pragma once
 #include <memory>
 #include <string>
@@ -106,7 +106,8 @@ class Trace {
     OpId code = 0;
     uint32_t args = 0, n_args = 0;    // into words_: indices in nodes_
     uint32_t attrs = 0, n_attrs = 0;  // into words_
-    uint32_t ids = 0, n_ids = 0;      // into words_
+    uint32_t ids = 0, n_ids = 0;      // into words_; the number of an operator is an attribute and an id, as
+                                      // the graph decides which op it is (graph/varying_numbers.h)
     uint32_t limit = kNone;           // of values of placeholders
     uint32_t dim = 0;                 // of the result, into dims_
     uint32_t storage = kNone;         // into storages_
@@ -124,9 +125,8 @@ class Trace {
   void count_bytes();
   bool is_full() const { return budget_ && budget_->is_spent(); }
   static std::unique_ptr<Trace> capture_nodes(Graph& g, NodeId begin, NodeId end,
-                                              const std::vector<NodeId>& inputs, bool shares_numbers);
+                                              const std::vector<NodeId>& inputs);
   bool add(Graph& g, NodeId id);
-  void share_numbers();
   bool add_reference(Graph& g, NodeId id, std::vector<uint32_t>* indices);
   void add_parameter(Graph& g, NodeId id);
   void add_constant(Graph& g, NodeId id);
@@ -140,7 +140,7 @@ class Trace {
   bool bind_placeholders(const std::vector<Placeholder>& placeholders);
   void bind_indices(std::vector<uint32_t>* indices);
   static bool has_indices(const TraceStep& s) {  // the words of a number are no index
-    return s.n_ids > 0 && !is_one_of(s.code, NumberOps{});
+    return s.n_ids > 0 && !has_number(s.code);
   }
   void set_indices(const uint32_t* indices);
   uint32_t layout(Graph& g, const NodeId* inputs, bool* fresh);

@@ -149,7 +149,7 @@ NodeId Trace::record_step(Graph& g, const TraceStep& s) {
     args = many.data();
   }
   for (uint32_t i = 0; i < s.n_args; ++i) args[i] = nodes_[words_[s.args + i]];
-  return g.record(s.code, args, s.n_args, attrs, s.n_attrs, ids_of(s));
+  return g.record(s.code, args, s.n_args, attrs, s.n_attrs, has_number(s.code) ? Graph::Ids{} : ids_of(s));
 }
 
 // f() records everything or, if it throws, nothing: there may be no memory for what a step draws.
@@ -304,7 +304,7 @@ void Trace::learn(const Graph& g, uint32_t layout) {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const NodeId id = nodes_[n_inputs() + i];
     const Node& n = g.node(id);
-    const bool op = steps_[i].kind == TraceStep::op && steps_[i].code == g.sig(id).op &&
+    const bool op = steps_[i].kind == TraceStep::op && steps_[i].code == with_shared_number(g.sig(id).op) &&
                     !(n.flags & Node::view) && n.value_number == 0;
     const bool plain = op || steps_[i].kind == TraceStep::lookup ||
                        (steps_[i].kind == TraceStep::view && n.value_number == 0);

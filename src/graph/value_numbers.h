@@ -32,9 +32,12 @@ class ValueNumbers {
     if (number >= nodes_.size() || nodes_[number].epoch != epoch_) return next;
     return nodes_[number].node < next ? nodes_[number].node : next;
   }
-  void renew() {
+  // A graph begins. True: numbers of computed values begin again.
+  bool renew() {
     ++epoch_;
-    if (computed_.size() > tuning::kMostNumbers) computed_.clear();
+    if (computed_.size() <= tuning::kMostNumbers) return false;
+    computed_.clear();
+    return true;
   }
   // Nodes from `size` on are gone.
   void revert(uint32_t size) {

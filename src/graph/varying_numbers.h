@@ -1,9 +1,9 @@
 // Which operators on an expression and a number (`x / n`) get other numbers all the time?
 //
 // A number is an attribute of the op, so that nodes with other numbers have other signatures and launches, as
-// have those that read them. Once the nodes of one site have met more than a few numbers, they keep their
-// numbers for themselves (ops/number.h). That begins with the next graph, so that it does not matter which
-// nodes of a graph were recorded first.
+// have those that read them. Once an operator has met more than a few numbers beside arguments of one site,
+// its nodes keep their numbers for themselves (ops/number.h). That begins with the next graph, so that it
+// does not matter which nodes of a graph were recorded first.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -30,6 +30,8 @@ constexpr OpId with_shared_number(OpId op) {
     if (with_own_number(shared) == op) return shared;
   return op;
 }
+
+constexpr bool has_number(OpId shared) { return with_own_number(shared) != shared; }
 
 class VaryingNumbers {
  public:
