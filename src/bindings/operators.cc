@@ -36,7 +36,8 @@ NodeId record_with_number(OpId op, NodeId x, float c) {
   uint32_t word;
   std::memcpy(&word, &c, 4);
   Graph& g = engine().graph;
-  const OpId own = with_own_number(op);  // of one element: what the graph would find later
+  // Of one element: Graph::owns_number() says so, too, but after a lookup for each new number.
+  const OpId own = with_own_number(op);
   if (own != op && g.dim(x).batch_size() == 1) return g.record(own, &x, 1, nullptr, 0, {&word, 1, false});
   return g.record(op, &x, 1, &word, 1, {});
 }

@@ -44,16 +44,17 @@ void Graph::refuse_argument() {
   throw ValueError("expected expressions of this graph, got one of an earlier graph");
 }
 
-// `numbered`: all arguments have value numbers. Only a node that has none, and is not empty, may be cached.
-// `numbered`: other nodes may be equal, and are looked for. Those of one element are mostly losses.
+// Of one element, always: most are losses. A value that is computed from parameters is looked for among the
+// values before, for which its number must be an attribute.
 bool Graph::owns_number(OpId op, NodeId x, uint32_t number, bool numbered) {
   return dim(x).batch_size() == 1 || (!numbered && varying_numbers_.vary(op, nodes_[x].site, number));
 }
 
+// `numbered`: all arguments have value numbers. Only a node that has none, and is not empty, may be cached.
 [[gnu::noinline]] Graph::NewNode Graph::record_new(OpId op, const NodeId* args, uint32_t n,
                                                    const uint32_t* attrs, uint32_t n_attrs, const Ids& ids,
                                                    bool numbered) {
-  if (has_number(op) && owns_number(op, args[0], attrs[0], numbered))
+  if (may_own_number(op) && owns_number(op, args[0], attrs[0], numbered))
     return {record(with_own_number(op), args, 1, nullptr, 0, {attrs, 1, false}), false};
   uint32_t local[64];
   uint32_t* key = local;
@@ -144,7 +145,7 @@ void Graph::set_id_list(Node* n, const Ids& ids) {
 uint32_t Graph::site_of(uint32_t sig, const NodeId* args, uint32_t n) {
   Sig& s = signatures_.at(sig);
   if (s.owns_weight || n == 0) {
-    if (s.plain_site == kNone) s.plain_site = sites_.plain(s.batch_key);
+    if (s.plain_site == kNone) s.plain_site = sites_.plain(s.batch_key, n == 0);
     return s.plain_site;
   }
   uint32_t local[32];

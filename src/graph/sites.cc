@@ -7,7 +7,7 @@
 
 namespace dyc {
 
-uint32_t Sites::plain(uint32_t batch_key) {
+uint32_t Sites::plain(uint32_t batch_key, bool leaf) {
   const uint32_t key[2] = {batch_key, 0xffffffffu};
   bool fresh;
   const uint32_t id = keys_.intern(key, 2, &fresh);
@@ -15,7 +15,7 @@ uint32_t Sites::plain(uint32_t batch_key) {
     sites_.emplace_back();
     phases_.push_back(0);
     sites_.back().batch_key = batch_key;
-    changed_ = true;
+    changed_ = changed_ || !leaf;  // leaves may as well come before all others
   }
   return id;
 }
@@ -26,6 +26,7 @@ constexpr uint32_t kItself = 0xfffffffeu;
 constexpr uint32_t kKeyOnly = 0x80000000u;  // with its batch key: an argument that is refined too deeply
 // Derivations after which a program counts as one that keeps making sites. Results do not depend on it.
 constexpr uint32_t kDerivedOften = 64;
+constexpr uint32_t kPhaseGap = 16;  // between phases that are derived
 
 }  // namespace
 
@@ -77,18 +78,20 @@ void Sites::add_refined(uint32_t batch_key, const uint32_t* tokens, uint32_t n) 
       if (std::find(s.ancestor_keys.begin(), s.ancestor_keys.end(), c) == s.ancestor_keys.end())
         s.ancestor_keys.push_back(c);
   }
-  // A program that keeps making sites (each factor of `x * 0.3` has one) would have all phases derived for
-  // every read: a site whose producers are all known may as well come after all others.
-  const bool last = s.complete && derived_ >= kDerivedOften;
+  // A program that keeps making sites (each rate of dropout has one) would have all phases derived for every
+  // graph: a site whose producers are all known comes right after them, as long as the gap has room.
+  uint32_t phase = 0;
+  for (const uint32_t p : s.producers) phase = std::max(phase, phases_[p] + 1);
+  const bool fits = s.complete && derived_ >= kDerivedOften && phase % kPhaseGap != 0;
   sites_.push_back(std::move(s));
-  phases_.push_back(last ? size() : 0);  // others are at most as many as there were sites
-  changed_ = changed_ || !last;
+  phases_.push_back(fits ? phase : 0);
+  changed_ = changed_ || !fits;
 }
 
 void Sites::add_edge(uint32_t producer, Site& s) {
   if (std::find(s.producers.begin(), s.producers.end(), producer) != s.producers.end()) return;
   s.producers.push_back(producer);
-  changed_ = true;
+  changed_ = changed_ || phases_[producer] > phases_[static_cast<size_t>(&s - sites_.data())];
 }
 
 void Sites::derive_phases() {
@@ -96,7 +99,7 @@ void Sites::derive_phases() {
   for_each_component(
       size(), [this](uint32_t site) -> const std::vector<uint32_t>& { return sites_[site].producers; },
       [&](const std::vector<uint32_t>& component) {
-        ++phase;
+        phase += kPhaseGap;
         for (const uint32_t site : component) phases_[site] = phase;
       });
   ++derived_;

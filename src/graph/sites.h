@@ -28,8 +28,8 @@ struct Site {
 
 class Sites {
  public:
-  // The site of a batch key that is not refined.
-  uint32_t plain(uint32_t batch_key);
+  // The site of a batch key that is not refined. `leaf`: of nodes without arguments.
+  uint32_t plain(uint32_t batch_key, bool leaf = false);
   // Batch key refined by its argument sites in order (or as a set, for long lists). An argument that descends
   // from the same batch key without passing a weight closes a recurrence (c = f.c' + i.g): it counts as
   // "itself", so that the recurrence has one site, not one per step.
@@ -49,7 +49,7 @@ class Sites {
     recent = producer;
     add_edge(producer, s);
   }
-  // New edges since phases were derived?
+  // New sites, or edges that contradict the phases, since these were derived?
   bool changed() const { return changed_; }
   void derive_phases();
   // How often that was done.

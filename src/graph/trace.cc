@@ -264,8 +264,8 @@ bool Trace::add(Graph& g, NodeId id) {
   step.attrs = static_cast<uint32_t>(words_.size());
   step.n_attrs = static_cast<uint32_t>(attrs_end - attrs);
   words_.insert(words_.end(), attrs, attrs_end);
-  if (has_number(step.code)) {
-    step.attrs = step.ids = step.attrs - step.n_ids;
+  if (may_own_number(step.code)) {  // one word, which is an attribute or an id
+    step.attrs = step.ids = static_cast<uint32_t>(words_.size()) - 1;
     step.n_attrs = step.n_ids = 1;
   }
   add_step(g, id, step);

@@ -140,7 +140,7 @@ class Trace {
   bool bind_placeholders(const std::vector<Placeholder>& placeholders);
   void bind_indices(std::vector<uint32_t>* indices);
   static bool has_indices(const TraceStep& s) {  // the words of a number are no index
-    return s.n_ids > 0 && !has_number(s.code);
+    return s.n_ids > 0 && !may_own_number(s.code);
   }
   void set_indices(const uint32_t* indices);
   uint32_t layout(Graph& g, const NodeId* inputs, bool* fresh);

@@ -149,7 +149,8 @@ NodeId Trace::record_step(Graph& g, const TraceStep& s) {
     args = many.data();
   }
   for (uint32_t i = 0; i < s.n_args; ++i) args[i] = nodes_[words_[s.args + i]];
-  return g.record(s.code, args, s.n_args, attrs, s.n_attrs, has_number(s.code) ? Graph::Ids{} : ids_of(s));
+  const bool number = may_own_number(s.code);
+  return g.record(s.code, args, s.n_args, attrs, s.n_attrs, number ? Graph::Ids{} : ids_of(s));
 }
 
 // f() records everything or, if it throws, nothing: there may be no memory for what a step draws.

@@ -14,8 +14,8 @@ constexpr uint32_t kOrderedProducers =
     4;                                   // arguments: with more, the set of producers counts, not their order
 constexpr uint32_t kMostProducers = 16;  // distinct producers: with more, the site is that of the batch key
 
-constexpr uint32_t kFewNumbers =
-    4;  // beside arguments of one site that are attributes (graph/varying_numbers.h)
+// Numbers beside arguments of one site that are attributes (graph/varying_numbers.h).
+constexpr uint32_t kFewNumbers = 4;
 
 // ---- buckets
 constexpr uint32_t kEdgesSearched = 16;  // edges of a bucket compared one by one before a hash table is used

@@ -31,7 +31,8 @@ constexpr OpId with_shared_number(OpId op) {
   return op;
 }
 
-constexpr bool has_number(OpId shared) { return with_own_number(shared) != shared; }
+// Is its number an attribute that could be the node's own?
+constexpr bool may_own_number(OpId op) { return with_own_number(op) != op; }
 
 class VaryingNumbers {
  public:

@@ -68,13 +68,16 @@ class ListScheduler {
     count_same_class_ancestors();
   }
 
-  // No order has fewer launches: the longest chains of each batch key, together.
+  // No order has fewer launches: the longest chains of each batch key, together. A chain has at most all that
+  // are ahead, so that its buckets are mostly found at once, from the last one back.
   uint32_t least() const {
     std::vector<uint32_t> chain(n_, 1), longest(n_classes(), 0);
     for (uint32_t b = 0; b < n_; ++b) {
       const uint32_t c = classes_[b];
-      for (const uint32_t a : members_[c]) {
-        if (a == b || !ahead_[b]) break;
+      const std::span<const uint32_t> same = members_[c];
+      for (auto it = std::lower_bound(same.begin(), same.end(), b);
+           it != same.begin() && chain[b] <= ahead_[b];) {
+        const uint32_t a = *--it;
         if (is_ancestor(a, b)) chain[b] = std::max(chain[b], chain[a] + 1);
       }
       longest[c] = std::max(longest[c], chain[b]);

@@ -61,8 +61,8 @@ class BucketOrder {
 };
 
 // For buckets numbered in key order (phase, round, site): key order with adjacent buckets of one batch key
-// merged, or list scheduling that prefers a batch key whose remaining frontier is ready, whichever has fewer
-// launches.
+// merged, or, where that can have fewer launches and has, list scheduling that prefers a batch key whose
+// remaining frontier is ready.
 BucketOrder schedule_buckets(const BucketGraph& g);
 
 // The schedulers to compare with, on single nodes (ascending ids of pending nodes).

@@ -116,3 +116,31 @@ def test_weights_computed_from_parameters_stay_apart(dy: Any) -> None:
         (dy.sum_elems(dy.esum(products)) + dy.sum_elems(h)).backward()
         for matrix, gradient in zip(matrices, wanted):
             np.testing.assert_allclose(matrix.grad_as_array(), gradient, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(IS_REFERENCE, reason="our launches")
+def test_rates_that_are_annealed(dy: Any) -> None:
+    """A rate of dropout that no graph had before: its nodes come after what they read, before what reads
+    them, in as many launches as ever, also after many such graphs."""
+    model = dy.ParameterCollection()
+    lstm, V = dy.LSTMBuilder(1, 3, 4, model), model.add_parameters((2, 4))
+    launches = []
+
+    def values(rate: float, autobatching: bool) -> np.ndarray:
+        dy.renew_cg(autobatching=autobatching)
+        dy.reset_random_seed(7)
+        losses = []
+        for n in (2, 3, 5, 2):
+            state = lstm.initial_state()
+            for i in range(n):
+                state = state.add_input(dy.inputVector([0.1 * i, 0.5, -0.3]))
+            losses.append(dy.pickneglogsoftmax(V * dy.dropout(dy.tanh(state.output()), rate), 1))
+        before = dy._core.timing()["launches"]
+        dy.esum(losses).value()
+        launches.append(dy._core.timing()["launches"] - before)
+        return np.array([loss.value() for loss in losses])
+
+    for graph in range(150):
+        found = values(0.5 + graph / 1000, True)
+    np.testing.assert_allclose(found, values(0.5 + 149 / 1000, False), rtol=1e-5)
+    assert max(launches[100:150]) <= min(launches[2:10])
