@@ -305,8 +305,7 @@ void Trace::learn(const Graph& g, uint32_t layout) {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const NodeId id = nodes_[n_inputs() + i];
     const Node& n = g.node(id);
-    const bool op = steps_[i].kind == TraceStep::op && steps_[i].code == with_shared_number(g.sig(id).op) &&
-                    !(n.flags & Node::view) && n.value_number == 0;
+    const bool op = steps_[i].kind == TraceStep::op && !(n.flags & Node::view) && n.value_number == 0;
     const bool plain = op || steps_[i].kind == TraceStep::lookup ||
                        (steps_[i].kind == TraceStep::view && n.value_number == 0);
     layouts_.cached[layout * steps_.size() + i] = {plain ? n.sig : kNone, n.site, g.sig(id).size,

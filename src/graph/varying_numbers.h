@@ -40,7 +40,7 @@ class VaryingNumbers {
   bool vary(OpId op, uint32_t site, uint32_t number) {
     if (always) return *always;
     Numbers& known = of_sites_[uint64_t{op} << 32 | site];
-    if (known.vary || known.count > tuning::kFewNumbers) return known.vary;
+    if (known.count > tuning::kFewNumbers) return known.vary;
     for (uint32_t i = 0; i < known.count; ++i)
       if (known.few[i] == number) return false;
     if (known.count < tuning::kFewNumbers) known.few[known.count] = number;

@@ -66,7 +66,7 @@ void Planner::open_buckets(const BucketOrder& order) {
     for (uint32_t b : buckets) all.add(scheduler_.stats(b));
     return all;
   };
-  const auto launches = order.launches();
+  const auto launches = order.each();
   for (const auto buckets : launches) {
     const BucketStats all = stats_of(buckets);
     BucketCursor next = writer_.open(all, pair_losses && pairs_.may_pair(all, launches, stats_of));
@@ -93,7 +93,7 @@ void Planner::open_groups(Scheduler scheduler) {
   for (uint32_t g = 0; g < grouping_.groups.size(); ++g) {
     BucketStats& all = stats[g];
     for (uint32_t i = grouping_.groups.begin[g]; i < grouping_.groups.begin[g + 1]; ++i) {
-      const NodeId id = grouping_.groups.nodes[i];
+      const NodeId id = grouping_.groups.items[i];
       all.add(graph_.node(id).sig, graph_.sig(id).size);
       const auto at = nodes[i] == id ? nodes.begin() + i : std::lower_bound(nodes.begin(), nodes.end(), id);
       grouping_.of[static_cast<size_t>(at - nodes.begin())] = g;

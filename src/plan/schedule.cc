@@ -44,20 +44,19 @@ uint32_t key_order(const BucketGraph& g, std::vector<uint32_t>* launch_of) {
   return static_cast<uint32_t>(keys.size());
 }
 
-// The indices of a vector by the numbers in it; those of one number ascend.
-struct Lists {
-  Lists() = default;
-  Lists(const std::vector<uint32_t>& numbers, uint32_t count) : items(numbers.size()), begin(count + 2, 0) {
-    for (const uint32_t k : numbers) ++begin[k + 2];
-    for (uint32_t k = 2; k < begin.size(); ++k) begin[k] += begin[k - 1];
-    for (uint32_t i = 0; i < numbers.size(); ++i) items[begin[numbers[i] + 1]++] = i;
-  }
-  std::span<const uint32_t> operator[](uint32_t k) const {
-    return {items.data() + begin[k], begin[k + 1] - begin[k]};
-  }
-
-  std::vector<uint32_t> items, begin;
-};
+// The indices of a vector in groups by the numbers in it, which are less than `count`; those of a group
+// ascend.
+Groups by_number(const std::vector<uint32_t>& numbers, uint32_t count) {
+  Groups groups;
+  groups.items.resize(numbers.size());
+  std::vector<uint32_t>& begin = groups.begin;
+  begin.assign(count + 2, 0);
+  for (const uint32_t k : numbers) ++begin[k + 2];
+  for (uint32_t k = 2; k < begin.size(); ++k) begin[k] += begin[k - 1];
+  for (uint32_t i = 0; i < numbers.size(); ++i) groups.items[begin[numbers[i] + 1]++] = i;
+  begin.pop_back();
+  return groups;
+}
 
 // List scheduling over buckets. ahead[b]: how many unscheduled buckets of b's own batch key it
 // depends on; a key whose buckets without such are all ready loses nothing by running now.
@@ -112,7 +111,7 @@ class ListScheduler {
     for (uint32_t b = 0; b < n_; ++b)
       classes_[b] =
           static_cast<uint32_t>(std::lower_bound(keys.begin(), keys.end(), g_.batch_key[b]) - keys.begin());
-    members_ = Lists(classes_, static_cast<uint32_t>(keys.size()));
+    members_ = by_number(classes_, static_cast<uint32_t>(keys.size()));
     ready_.resize(n_);
     n_ready_.assign(keys.size(), 0);
     frontier_.assign(keys.size(), 0);
@@ -128,7 +127,7 @@ class ListScheduler {
     std::vector<uint32_t> reader(g_.preds.size());
     for (uint32_t b = 0; b < n_; ++b)
       std::fill(reader.begin() + g_.pred_begin[b], reader.begin() + g_.pred_begin[b + 1], b);
-    successors_ = Lists(g_.preds, n_);
+    successors_ = by_number(g_.preds, n_);
     for (uint32_t& s : successors_.items) s = reader[s];
   }
 
@@ -194,7 +193,7 @@ class ListScheduler {
   const uint32_t n_, words_;
   // By bucket: its class, which stands for its batch key; predecessors and buckets ahead that have not run.
   std::vector<uint32_t> classes_, waiting_, ahead_;
-  Lists members_, successors_;             // of a class, of a bucket
+  Groups members_, successors_;            // of a class, of a bucket
   std::vector<uint32_t> ready_, n_ready_;  // of a class, where its members begin; how many
   std::vector<uint32_t> frontier_;         // of a class
   std::vector<uint64_t> ancestors_;
@@ -237,10 +236,7 @@ BucketOrder schedule_buckets(const BucketGraph& g) {
       if (order.size() < keyed) return order;
     }
   }
-  const Lists launches(launch_of, keyed);
-  BucketOrder order;
-  for (uint32_t i = 0; i < keyed; ++i) order.add(launches[i]);
-  return order;
+  return by_number(launch_of, keyed);
 }
 
 void schedule_by_depth(Graph& graph, const std::vector<NodeId>& nodes, Groups& out) {
@@ -251,8 +247,7 @@ void schedule_by_depth(Graph& graph, const std::vector<NodeId>& nodes, Groups& o
     groups[{depth[i], graph.sig(nodes[i]).batch_key}].push_back(nodes[i]);
   }
   for (auto& [key, nodes_of_key] : groups) {
-    out.nodes.insert(out.nodes.end(), nodes_of_key.begin(), nodes_of_key.end());
-    out.close();
+    out.add(nodes_of_key);
   }
 }
 
@@ -291,15 +286,13 @@ void schedule_by_agenda(Graph& graph, const std::vector<NodeId>& nodes, Groups& 
       for (uint32_t s : successors[position[id]])
         if (--waiting[s] == 0) classes[batch_key[s]].ready.push_back(nodes[s]);
     done += group.size();
-    out.nodes.insert(out.nodes.end(), group.begin(), group.end());
-    out.close();
+    out.add(group);
   }
 }
 
 void schedule_one_by_one(const std::vector<NodeId>& nodes, Groups& out) {
   for (NodeId id : nodes) {
-    out.nodes.push_back(id);
-    out.close();
+    out.add({&id, 1});
   }
 }
 

@@ -14,16 +14,26 @@ namespace dyc {
 enum class Scheduler { bucket, depth, agenda, none };
 Scheduler scheduler_from_name(const std::string& name);
 
-// Groups in running order: group g holds nodes[begin[g]] .. nodes[begin[g + 1] - 1].
+// Groups of nodes or buckets, in running order: group g holds items[begin[g]] .. items[begin[g + 1] - 1].
 struct Groups {
-  std::vector<NodeId> nodes;
-  std::vector<uint32_t> begin;
+  std::vector<uint32_t> items, begin = {0};
   void clear() {
-    nodes.clear();
+    items.clear();
     begin.assign(1, 0);
   }
-  void close() { begin.push_back(static_cast<uint32_t>(nodes.size())); }
+  void close() { begin.push_back(static_cast<uint32_t>(items.size())); }
+  void add(std::span<const uint32_t> group) {
+    items.insert(items.end(), group.begin(), group.end());
+    close();
+  }
   uint32_t size() const { return static_cast<uint32_t>(begin.size()) - 1; }
+  std::span<const uint32_t> operator[](uint32_t g) const {
+    return {items.data() + begin[g], begin[g + 1] - begin[g]};
+  }
+  auto each() const {
+    return std::views::iota(uint32_t{0}, size()) |
+           std::views::transform([this](uint32_t g) { return (*this)[g]; });
+  }
 };
 
 // The graph of buckets to be scheduled; also the key under which its order is cached.
@@ -39,26 +49,8 @@ struct BucketGraph {
   }
 };
 
-// Buckets by launches, which are in running order.
-class BucketOrder {
- public:
-  uint32_t size() const { return static_cast<uint32_t>(ends_.size()); }
-  std::span<const uint32_t> operator[](uint32_t launch) const {
-    const uint32_t begin = launch ? ends_[launch - 1] : 0;
-    return {buckets_.data() + begin, ends_[launch] - begin};
-  }
-  auto launches() const {
-    return std::views::iota(uint32_t{0}, size()) |
-           std::views::transform([this](uint32_t launch) { return (*this)[launch]; });
-  }
-  void add(std::span<const uint32_t> launch) {
-    buckets_.insert(buckets_.end(), launch.begin(), launch.end());
-    ends_.push_back(static_cast<uint32_t>(buckets_.size()));
-  }
-
- private:
-  std::vector<uint32_t> buckets_, ends_;
-};
+// Buckets by launches.
+using BucketOrder = Groups;
 
 // For buckets numbered in key order (phase, round, site): key order with adjacent buckets of one batch key
 // merged, or, where that can have fewer launches and has, list scheduling that prefers a batch key whose

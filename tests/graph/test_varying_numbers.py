@@ -120,7 +120,6 @@ def test_many_numbers_are_the_nodes_own_from_the_next_graph_on(dy: Any) -> None:
 
 NUMBERS = """
 import random
-import sys
 import numpy as np
 import dynet_compat as dy
 
