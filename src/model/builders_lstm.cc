@@ -104,8 +104,8 @@ void VanillaLstm::cell(Graph& g, uint32_t layer, NodeId z, NodeId c, NodeId* nex
   std::memcpy(&bias, &forget_bias_, 4);
   const NodeId args[2] = {in.z, in.c};
   const NodeId block = g.record(op_id<LstmCell>, args, 2, &bias, 1, Graph::Ids{});
-  *next_c = g.view(op_id<SubView>, block, dim, 4 * n);
-  *next_h = g.view(op_id<SubView>, block, dim, 5 * n);
+  *next_c = g.view(op_id<SubView>, block, dim, 0);
+  *next_h = g.view(op_id<SubView>, block, dim, n);
 }
 
 void VanillaLstm::record(Graph& g, const NodeId* prev, NodeId x, NodeId* next) {

@@ -52,107 +52,138 @@ struct LstmActivate {
   }
 };
 
-// One step of the cell. z {4H}xB before activation, c_prev {H}xB. The result is one block of memory
-// {6HB}: gates {4H}xB, then c {H}xB, then h {H}xB; the builder returns views of c and h.
+// One step of the cell. z {4H}xB before activation, c_prev {H}xB. The result is one block of memory {2HB}:
+// c {H}xB, then h {H}xB; the builder returns views of both. Backward activates the gates again: to write them
+// and their gradients took longer than that.
 struct LstmCell {
-  static constexpr Meta meta = Meta::per_node("lstm_cell", "[gates; c; h]", Reads::x_and_y).hide();
+  static constexpr Meta meta = Meta::per_node("lstm_cell", "[c; h]", Reads::x_and_y).hide();
   static constexpr Param params[] = {{"z"}, {"c_prev"}, {"forget_bias", Param::real, 1.0}};
   static Dim shape(const ShapeArgs& s) {
     if (s[0].nd != 1 || s[1].nd != 1 || s[0].d[0] != 4 * s[1].d[0])
       shape_error(s, "gates of 4 times the size of the cell");
     if (s[1].bd != s[0].bd) shape_error(s, "equal batch sizes");
-    return Dim({6 * s[1].d[0] * s[0].bd});
+    return Dim({2 * s[1].d[0] * s[0].bd});
   }
+
+  enum Gate { input, forget, output, candidate };
+  template <class T>
+  struct Gates {
+    T i, f, o, u;
+  };
+  template <class T, Gate gate>
+  static DYC_INLINE T activated(T z, float forget_bias) {
+    if constexpr (gate == candidate) return vtanh(z);
+    else if constexpr (gate == forget) return vlogistic(z + forget_bias);
+    else return vlogistic(z);
+  }
+  // z: of the input gate; the others follow at distances of h.
+  template <class T>
+  static DYC_INLINE Gates<T> gates_of(const float* z, size_t h, float forget_bias) {
+    using lstm::get;
+    return {activated<T, input>(get<T>(z), forget_bias), activated<T, forget>(get<T>(z + h), forget_bias),
+            activated<T, output>(get<T>(z + 2 * h), forget_bias),
+            activated<T, candidate>(get<T>(z + 3 * h), forget_bias)};
+  }
+
   struct Forward {
-    const float *z, *c_prev;
-    float *gates, *c, *out;
-    size_t h;
-    float bias;
-    // Activates gate k: input, forget, output, candidate.
-    template <class T, size_t k>
-    DYC_INLINE T gate(size_t g) const {
-      using namespace lstm;
-      T x = get<T>(z + g + k * h);
-      if constexpr (k == 1) x += bias;
-      const T y = k < 3 ? vlogistic(x) : vtanh(x);
-      put<T>(gates + g + k * h, y);
-      return y;
-    }
+    const float* c_prev;
+    float *c, *out;
     template <class T>
-    DYC_INLINE void finish(size_t s, T i, T f, T o, T u) const {
+    DYC_INLINE void at(size_t s, size_t, const Gates<T>& y) const {
       using namespace lstm;
-      const T cell = i * u + f * get<T>(c_prev + s);
+      const T cell = y.i * y.u + y.f * get<T>(c_prev + s);
       put<T>(c + s, cell);
-      put<T>(out + s, o * vtanh(cell));
-    }
-    template <class T>
-    DYC_INLINE void at(size_t s, size_t g) const {
-      const T i = gate<T, 0>(g), f = gate<T, 1>(g), o = gate<T, 2>(g), u = gate<T, 3>(g);
-      finish<T>(s, i, f, o, u);
-    }
-  };
-  // The same in passes. A processor computes several elements at a time within a short window of
-  // instructions; two functions of one element after each other exceed it.
-  template <size_t k>
-  struct GatePass {
-    const Forward& cell;
-    template <class T>
-    DYC_INLINE void at(size_t, size_t g) const {
-      cell.template gate<T, k>(g);
-    }
-  };
-  struct StatePass {
-    const Forward& cell;
-    template <class T>
-    DYC_INLINE void at(size_t s, size_t g) const {
-      using namespace lstm;
-      const float* const y = cell.gates + g;
-      const size_t h = cell.h;
-      cell.finish<T>(s, get<T>(y), get<T>(y + h), get<T>(y + 2 * h), get<T>(y + 3 * h));
+      put<T>(out + s, y.o * vtanh(cell));
     }
   };
   template <bool to_z, bool to_c>
   struct Backward {
-    const float *gates, *c, *c_prev, *dh;
+    const float *c, *c_prev, *dh;
     float *dc, *dz, *dc_prev;  // dc: what arrives at c from outside the cell; then all of it, for gradient()
     size_t h;
     template <class T>
-    DYC_INLINE void at(size_t s, size_t g) const {
+    DYC_INLINE void at(size_t s, size_t g, const Gates<T>& y) const {
       using namespace lstm;
-      const T i = get<T>(gates + g), f = get<T>(gates + g + h), o = get<T>(gates + g + 2 * h);
       const T t = vtanh(get<T>(c + s)), d = get<T>(dh + s);
-      const T cell = get<T>(dc + s) + d * o * (1.f - t * t);
+      const T cell = get<T>(dc + s) + d * y.o * (1.f - t * t);
       put<T>(dc + s, cell);
-      if constexpr (to_c) add<T>(dc_prev + s, cell * f);
+      if constexpr (to_c) add<T>(dc_prev + s, cell * y.f);
       if constexpr (to_z) {
-        const T u = get<T>(gates + g + 3 * h);
-        add<T>(dz + g, cell * u * i * (1.f - i));
-        add<T>(dz + g + h, cell * get<T>(c_prev + s) * f * (1.f - f));
-        add<T>(dz + g + 2 * h, d * t * o * (1.f - o));
-        add<T>(dz + g + 3 * h, cell * i * (1.f - u * u));
+        add<T>(dz + g, cell * y.u * y.i * (1.f - y.i));
+        add<T>(dz + g + h, cell * get<T>(c_prev + s) * y.f * (1.f - y.f));
+        add<T>(dz + g + 2 * h, d * t * y.o * (1.f - y.o));
+        add<T>(dz + g + 3 * h, cell * y.i * (1.f - y.u * y.u));
       }
     }
   };
+
+  // step.at(state index, gate index, gates) over all elements.
+  template <class Step>
+  struct AtOnce {
+    Step step;
+    const float* z;
+    size_t h;
+    float forget_bias;
+    template <class T>
+    DYC_INLINE void at(size_t s, size_t g) const {
+      step.template at<T>(s, g, gates_of<T>(z + g, h, forget_bias));
+    }
+  };
+  // The same in passes, a few elements at a time. A processor computes several elements at once within a
+  // short window of instructions; two functions of one element after each other exceed it.
+  static constexpr size_t kPassed = 128;
+  template <Gate gate>
+  struct GatePass {
+    const float* z;
+    float *y, forget_bias;
+    template <class T>
+    DYC_INLINE void at(size_t i, size_t) const {
+      lstm::put<T>(y + gate * kPassed + i, activated<T, gate>(lstm::get<T>(z + i), forget_bias));
+    }
+  };
+  template <class Step>
+  struct StepPass {
+    const Step& step;
+    const float* y;
+    size_t s, g;
+    template <class T>
+    DYC_INLINE void at(size_t i, size_t) const {
+      using lstm::get;
+      step.template at<T>(s + i, g + i,
+                          Gates<T>{get<T>(y + i), get<T>(y + kPassed + i), get<T>(y + 2 * kPassed + i),
+                                   get<T>(y + 3 * kPassed + i)});
+    }
+  };
+  template <class I, class Step>
+  static DYC_INLINE void for_elements(const KernelArgs& m, const Step& step) {
+    const size_t h = m.xd[1]->d[0], batch = m.xd[0]->bd;
+    const float bias = m.real(0);
+    const AtOnce<Step> at_once{step, m.x[0], h, bias};
+    if constexpr (is_thread_group<I>) return lstm::for_gates<I>(h, batch, at_once);
+    if (h <= I::lanes) return lstm::for_gates<I>(h, batch, at_once);
+    alignas(64) float y[4 * kPassed];
+    for (size_t b = 0; b < batch; ++b)
+      for (size_t first = 0; first < h; first += kPassed) {
+        const size_t n = h - first < kPassed ? h - first : kPassed, s = b * h + first, g = 4 * b * h + first;
+        const float* const z = m.x[0] + g;
+        lstm::for_gates<I>(n, 1, GatePass<input>{z, y, bias});
+        lstm::for_gates<I>(n, 1, GatePass<forget>{z + h, y, bias});
+        lstm::for_gates<I>(n, 1, GatePass<output>{z + 2 * h, y, bias});
+        lstm::for_gates<I>(n, 1, GatePass<candidate>{z + 3 * h, y, bias});
+        lstm::for_gates<I>(n, 1, StepPass<Step>{step, y, s, g});
+      }
+  }
+
+  static DYC_INLINE size_t elements_of(const KernelArgs& m) { return size_t{m.xd[1]->d[0]} * m.xd[1]->bd; }
   template <class I>
   static void forward(const KernelArgs& m) {
-    const size_t h = m.xd[1]->d[0], n = h * m.xd[0]->bd;
-    float* y = m.out();
-    const Forward cell{m.x[0], m.x[1], y, y + 4 * n, y + 5 * n, h, m.real(0)};
-    const uint32_t batch = m.xd[0]->bd;
-    if constexpr (is_thread_group<I>) return lstm::for_gates<I>(h, batch, cell);
-    if (h <= I::lanes) return lstm::for_gates<I>(h, batch, cell);
-    lstm::for_gates<I>(h, batch, GatePass<0>{cell});
-    lstm::for_gates<I>(h, batch, GatePass<1>{cell});
-    lstm::for_gates<I>(h, batch, GatePass<2>{cell});
-    lstm::for_gates<I>(h, batch, GatePass<3>{cell});
-    lstm::for_gates<I>(h, batch, StatePass{cell});
+    for_elements<I>(m, Forward{m.x[1], m.out(), m.out() + elements_of(m)});
   }
   template <class I, bool to_z, bool to_c>
   static DYC_INLINE void run_backward(const KernelArgs& m, float* dz, float* dc_prev) {
-    const size_t h = m.xd[1]->d[0], n = h * m.xd[0]->bd;
-    float* dc = const_cast<float*>(m.dy) + 4 * n;
-    lstm::for_gates<I>(h, m.xd[0]->bd,
-                       Backward<to_z, to_c>{m.y, m.y + 4 * n, m.x[1], m.dy + 5 * n, dc, dz, dc_prev, h});
+    float* const dc = const_cast<float*>(m.dy);
+    for_elements<I>(m,
+                    Backward<to_z, to_c>{m.y, m.x[1], m.dy + elements_of(m), dc, dz, dc_prev, m.xd[1]->d[0]});
   }
   template <class I>
   static void backward_all(const KernelArgs& m, float* const* dx) {
