@@ -93,7 +93,7 @@ namespace {
 
 // A fast sequence over any iterable but strings; strings are never meant.
 PyObject* sequence_of(PyObject* object, const char* op, const char* name, const char* wanted) {
-  if (PyUnicode_Check(object) || PyBytes_Check(object)) type_error(op, name, wanted, object);
+  if (PyUnicode_Check(object)) type_error(op, name, wanted, object);
   PyObject* fast = PySequence_Fast(object, "");
   if (fast && PyList_Check(fast) &&
       !has_plain_items(fast)) {  // converting may run code that changes the list

@@ -5,6 +5,7 @@
 #include "bindings/arguments.h"
 #include "bindings/builders.h"
 #include "bindings/compute.h"
+#include "bindings/owned.h"
 #include "bindings/signatures.h"
 #include "bindings/tuning.h"
 
@@ -125,12 +126,20 @@ PyObject* add_input(PyObject* object, PyObject* x) {
   }
 }
 
+// Of a list of Expressions, or of an Expression, whose rows these are: DyNet iterates over either.
+std::vector<NodeId> rows_or_list(PyObject* xs, const char* call) {
+  if (!is_expression(xs)) return as_nodes(xs, call);
+  const Owned rows = Owned::steal(PySequence_List(xs));
+  if (!rows) throw PythonError();
+  return as_nodes(rows.get(), call);
+}
+
 // result(step) -> object after each input in turn; returns the list of objects. They are made when all steps
 // are recorded, as making them may run anything.
 template <class F>
 PyObject* for_inputs(PyRnnState* s, PyObject* xs, const char* call, F&& result) {
   return guarded([&]() -> PyObject* {
-    const std::vector<NodeId> ids = as_nodes(xs, call);
+    const std::vector<NodeId> ids = rows_or_list(xs, call);
     if (ids.empty()) return PyList_New(0);
     if (!check_state(s, call)) return nullptr;
     const RnnBuilder::Step first = s->b->core->add_inputs(engine(), s->step, ids);
@@ -203,7 +212,7 @@ PyObject* set_state(PyObject* object, PyObject* args, PyObject* kwargs, const ch
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, const_cast<char**>(names), &es)) return nullptr;
   if (!check_state(s, call)) return nullptr;
   return guarded([&] {
-    const std::vector<NodeId> ids = es == Py_None ? std::vector<NodeId>() : as_nodes(es, call);
+    const std::vector<NodeId> ids = es == Py_None ? std::vector<NodeId>() : rows_or_list(es, call);
     return make_state(s, (s->b->core.get()->*set)(engine(), ids));
   });
 }
