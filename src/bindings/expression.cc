@@ -1,4 +1,6 @@
 // The Expression type: values, gradients, inputs that can be set. Its operators: operators.cc.
+#include <algorithm>
+
 #include "bindings/background.h"
 #include "bindings/expression.h"
 
@@ -258,7 +260,7 @@ void set_floats(PyObject* self, PyObject* values, const char* op) {
   if (foreign && set_on_device(self, values, op)) return;
   const std::vector<float> v = floats_on_host(values, foreign, op, "values");
   const NodeId id = input_to_set(self, v.size(), op);
-  std::memcpy(engine().graph.values(id), v.data(), v.size() * 4);
+  std::copy(v.begin(), v.end(), engine().graph.values(id));
   engine().executor.set_input(id, nullptr);
   engine().invalidate();
 }
@@ -304,7 +306,7 @@ PyObject* indices_set(PyObject* self, PyObject* values) {
     const uint32_t n = engine().graph.ids(id).n;
     if (v.size() != n) throw ValueError(text("set(): expected ", n, " indices, got ", v.size()));
     check_change("set()", id);
-    std::memcpy(engine().graph.mutable_ids(id), v.data(), n * 4);
+    std::copy_n(v.begin(), n, engine().graph.mutable_ids(id));
     engine().invalidate();
     Py_RETURN_NONE;
   });

@@ -95,7 +95,7 @@ constexpr FastMethod input_vector = method<"inputVector", 1, "v", "device">([](c
     if (PyObject* const x = device_vector(v, a.op())) return x;
   const std::vector<float> values = floats_on_host(v, foreign, a.op(), "v");
   const NodeId id = g.input(Dim({static_cast<uint32_t>(values.size())}), true);
-  std::memcpy(g.values(id), values.data(), values.size() * 4);
+  std::copy(values.begin(), values.end(), g.values(id));
   return recorded(id, &VectorInputType);
 });
 
