@@ -319,6 +319,11 @@ OPERATIONS = [
         "[0.0, -inf, -inf]",
     ),
     Difference(
+        "gradient of layer_norm where all elements of x are equal, such as a row of padding",
+        "NaN: the next update stops",
+        "0",
+    ),
+    Difference(
         "sums, means, norms, products and gradients of very many terms",
         "terms are added one by one: sum_elems of a million is off by 1 %",
         "within 1e-6 of the exact sum",
