@@ -4,6 +4,29 @@
 
 namespace dyc {
 
+namespace lstm {
+
+enum Gate { input, forget, output, candidate };
+template <class T>
+struct Gates {
+  T i, f, o, u;
+};
+template <class T, Gate gate>
+DYC_INLINE T activated(T z, float forget_bias) {
+  if constexpr (gate == candidate) return vtanh(z);
+  else if constexpr (gate == forget) return vlogistic(z + forget_bias);
+  else return vlogistic(z);
+}
+// z: of the input gate; the others follow at distances of h.
+template <class T>
+DYC_INLINE Gates<T> gates_of(const float* z, size_t h, float forget_bias) {
+  return {activated<T, input>(get<T>(z), forget_bias), activated<T, forget>(get<T>(z + h), forget_bias),
+          activated<T, output>(get<T>(z + 2 * h), forget_bias),
+          activated<T, candidate>(get<T>(z + 3 * h), forget_bias)};
+}
+
+}  // namespace lstm
+
 // z {4H}xB, rows i, f, o, g -> activated gates {4H}xB: logistic(i), logistic(f + forget_bias),
 // logistic(o), tanh(g).
 struct LstmActivate {
@@ -21,10 +44,10 @@ struct LstmActivate {
     template <class T>
     DYC_INLINE void at(size_t, size_t g) const {
       using namespace lstm;
-      put<T>(y + g, vlogistic(get<T>(z + g)));
-      put<T>(y + g + h, vlogistic(get<T>(z + g + h) + bias));
-      put<T>(y + g + 2 * h, vlogistic(get<T>(z + g + 2 * h)));
-      put<T>(y + g + 3 * h, vtanh(get<T>(z + g + 3 * h)));
+      put<T>(y + g, activated<T, input>(get<T>(z + g), bias));
+      put<T>(y + g + h, activated<T, forget>(get<T>(z + g + h), bias));
+      put<T>(y + g + 2 * h, activated<T, output>(get<T>(z + g + 2 * h), bias));
+      put<T>(y + g + 3 * h, activated<T, candidate>(get<T>(z + g + 3 * h), bias));
     }
   };
   struct Backward {
@@ -65,31 +88,11 @@ struct LstmCell {
     return Dim({2 * s[1].d[0] * s[0].bd});
   }
 
-  enum Gate { input, forget, output, candidate };
-  template <class T>
-  struct Gates {
-    T i, f, o, u;
-  };
-  template <class T, Gate gate>
-  static DYC_INLINE T activated(T z, float forget_bias) {
-    if constexpr (gate == candidate) return vtanh(z);
-    else if constexpr (gate == forget) return vlogistic(z + forget_bias);
-    else return vlogistic(z);
-  }
-  // z: of the input gate; the others follow at distances of h.
-  template <class T>
-  static DYC_INLINE Gates<T> gates_of(const float* z, size_t h, float forget_bias) {
-    using lstm::get;
-    return {activated<T, input>(get<T>(z), forget_bias), activated<T, forget>(get<T>(z + h), forget_bias),
-            activated<T, output>(get<T>(z + 2 * h), forget_bias),
-            activated<T, candidate>(get<T>(z + 3 * h), forget_bias)};
-  }
-
   struct Forward {
     const float* c_prev;
     float *c, *out;
     template <class T>
-    DYC_INLINE void at(size_t s, size_t, const Gates<T>& y) const {
+    DYC_INLINE void at(size_t s, size_t, const lstm::Gates<T>& y) const {
       using namespace lstm;
       const T cell = y.i * y.u + y.f * get<T>(c_prev + s);
       put<T>(c + s, cell);
@@ -102,7 +105,7 @@ struct LstmCell {
     float *dc, *dz, *dc_prev;  // dc: what arrives at c from outside the cell; then all of it, for gradient()
     size_t h;
     template <class T>
-    DYC_INLINE void at(size_t s, size_t g, const Gates<T>& y) const {
+    DYC_INLINE void at(size_t s, size_t g, const lstm::Gates<T>& y) const {
       using namespace lstm;
       const T t = vtanh(get<T>(c + s)), d = get<T>(dh + s);
       const T cell = get<T>(dc + s) + d * y.o * (1.f - t * t);
@@ -126,19 +129,20 @@ struct LstmCell {
     float forget_bias;
     template <class T>
     DYC_INLINE void at(size_t s, size_t g) const {
-      step.template at<T>(s, g, gates_of<T>(z + g, h, forget_bias));
+      step.template at<T>(s, g, lstm::gates_of<T>(z + g, h, forget_bias));
     }
   };
   // The same in passes, a few elements at a time. A processor computes several elements at once within a
   // short window of instructions; two functions of one element after each other exceed it.
   static constexpr size_t kPassed = 128;
-  template <Gate gate>
+  template <lstm::Gate gate>
   struct GatePass {
     const float* z;
     float *y, forget_bias;
     template <class T>
     DYC_INLINE void at(size_t i, size_t) const {
-      lstm::put<T>(y + gate * kPassed + i, activated<T, gate>(lstm::get<T>(z + i), forget_bias));
+      using namespace lstm;
+      put<T>(y + gate * kPassed + i, activated<T, gate>(get<T>(z + i), forget_bias));
     }
   };
   template <class Step>
@@ -148,7 +152,7 @@ struct LstmCell {
     size_t s, g;
     template <class T>
     DYC_INLINE void at(size_t i, size_t) const {
-      using lstm::get;
+      using namespace lstm;
       step.template at<T>(s + i, g + i,
                           Gates<T>{get<T>(y + i), get<T>(y + kPassed + i), get<T>(y + 2 * kPassed + i),
                                    get<T>(y + 3 * kPassed + i)});
@@ -166,10 +170,10 @@ struct LstmCell {
       for (size_t first = 0; first < h; first += kPassed) {
         const size_t n = h - first < kPassed ? h - first : kPassed, s = b * h + first, g = 4 * b * h + first;
         const float* const z = m.x[0] + g;
-        lstm::for_gates<I>(n, 1, GatePass<input>{z, y, bias});
-        lstm::for_gates<I>(n, 1, GatePass<forget>{z + h, y, bias});
-        lstm::for_gates<I>(n, 1, GatePass<output>{z + 2 * h, y, bias});
-        lstm::for_gates<I>(n, 1, GatePass<candidate>{z + 3 * h, y, bias});
+        lstm::for_gates<I>(n, 1, GatePass<lstm::input>{z, y, bias});
+        lstm::for_gates<I>(n, 1, GatePass<lstm::forget>{z + h, y, bias});
+        lstm::for_gates<I>(n, 1, GatePass<lstm::output>{z + 2 * h, y, bias});
+        lstm::for_gates<I>(n, 1, GatePass<lstm::candidate>{z + 3 * h, y, bias});
         lstm::for_gates<I>(n, 1, StepPass<Step>{step, y, s, g});
       }
   }
