@@ -113,12 +113,12 @@ for _ in range(2):
 
 
 def test_parts_of_a_large_result() -> None:
-    """Both ends of an LSTM step: they come together without its gates, and once."""
+    """The cell and the output of an LSTM step: together, or each alone, and once."""
     told = program(
         BEGIN
         + """
 lstm = dy.VanillaLSTMBuilder(1, 4, 16, dy.ParameterCollection())
-given = rng.normal(size=(4, 200)).astype(np.float32)
+given = rng.normal(size=(4, 600)).astype(np.float32)
 for how in ("dy.npvalues(ends)", "[x.npvalue() for x in ends]"):
     dy.renew_cg()
     ends = lstm.initial_state().add_input(dy.inputTensor(given, batched=True)).s()
@@ -130,7 +130,7 @@ for how in ("dy.npvalues(ends)", "[x.npvalue() for x in ends]"):
     assert np.array_equal(found, dy.npvalues([x * 1 for x in ends]))
 """
     )
-    assert told == "1 6400\n2 6400\n"
+    assert told == "1 19200\n2 19200\n"
 
 
 def test_lists_that_add_to_each_other() -> None:

@@ -36,7 +36,7 @@ LaunchReads::Results& LaunchReads::results_of(uint32_t launch) {
 bool LaunchReads::is_small_part(const Launch& l, ArenaRange part) const {
   const ArenaRange whole = range_of(l, node_at(l, part.begin));
   const int64_t floats = whole.end - whole.begin;
-  return floats > kFetchWhole && part.end - part.begin < floats / 2;
+  return floats > kFetchWhole && part.end - part.begin <= floats / 2;
 }
 
 void LaunchReads::expect(uint32_t launch, ArenaRange part) {
